@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What every handler of trainyard-server can reach: settings, pool, clock, stores. Built once by
+ * main, read-only after. */
+#pragma once
+
+#include "core/base/clock.h"
+#include "core/db/db.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct settings_server; /* server/settings.h */
+struct blob_store;      /* server/storage/blob.h */
+struct hub;             /* server/http/hub.h: wakes event streams and long polls */
+struct token_verifier;  /* server/auth/token.h; NULL when JWTs are not configured */
+struct limiter;         /* server/limits/rate.h */
+
+struct app {
+	const struct settings_server *settings;
+	const struct clock *clock;
+	struct db_pool *pool;
+	struct blob_store *blobs;
+	struct hub *hub;
+	struct token_verifier *tokens;
+	struct limiter *limiter;
+	const char *openapi_json; /* /openapi.json, made from api-spec/openapi.yaml at build time */
+};
+
+/* How long a handler waits for a pooled connection before it answers 503. */
+enum { APP_DB_WAIT_MS = 2000 };
