@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The training engine: executes a plan on a backend. The trainer drives it: create, init or
+ * restore, attach data, step, evaluate, read the tensors for a checkpoint, destroy. One thread owns
+ * an engine; it starts its own compute threads. Same plan, seed, data, backend and threads: same
+ * bits. Nothing is allocated after engine_create. */
+#pragma once
+
+#include "core/base/attr.h"
+#include "core/base/err.h"
+#include "core/spec/spec.h"
+#include "workers/engine/data.h"
+#include "workers/plan/plan.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct engine;
+struct backend;
+
+/* The CPU backend (oneDNN, OpenMP). */
+const struct backend *engine_backend_cpu(void);
+
+/* Takes the plan's memory in one allocation, prepares every operation. spec and plan are borrowed
+ * until engine_destroy. threads 1..1024. Weights are zero until engine_init_params or a restore.
+ * NO_MEMORY when the device refuses the bytes. */
+int engine_create(const struct job_spec *spec, const struct plan *plan,
+	const struct backend *backend, int threads, struct engine **ret, struct err *err) must_check;
+void engine_destroy(struct engine *e);
+void engine_destroyp(struct engine **e);
+
+/* Fresh parameters by the plan's rules from the spec's seed; optimizer state zero, step 0. Each
+ * parameter's values depend on the seed and its place in the plan alone. */
+void engine_init_params(struct engine *e);
+
+/* Attaches data sets (borrowed until engine_destroy or the next attach). validation may be NULL.
+ * INVALID_DATA when their shape is not the plan's. Steps are the caller's: plan_set_dataset first.
+ */
+int engine_attach(struct engine *e, const struct data *training, const struct data *validation,
+	struct err *err) must_check;
+
+/* What one optimizer step did. */
+struct engine_step {
+	int64_t step;         /* 1 for the first: steps done including this one */
+	double loss;          /* mean over the valid tokens or samples of the whole batch */
+	double grad_norm;     /* before clipping */
+	double learning_rate; /* used in this step */
+	double epoch;         /* position in the data after the step */
+	int64_t samples;      /* in this step */
+	int64_t tokens;       /* in this step; 0 unless a language model */
+	bool non_finite;      /* loss or norm is not finite: the weights were left untouched, and the
+						   * step did not count; the trainer fails the job (nan_loss) */
+};
+
+/* One optimizer step over the next batch. May be called past the plan's total_steps (the schedule
+ * stays at its end). */
+int engine_step(struct engine *e, struct engine_step *ret, struct err *err) must_check;
+
+/* The whole validation set with the present weights. Leaves the training state untouched. */
+struct engine_evaluation {
+	double loss;          /* mean, nats per token or sample; regression: mean squared error */
+	double bits_per_byte; /* text; otherwise 0 */
+	double order0_bits_per_byte; /* text: entropy of the validation text itself; otherwise 0 */
+	double accuracy;         /* classification: share of right arg max; language model: of tokens */
+	int64_t samples, tokens; /* evaluated (tokens: valid ones; 0 unless a language model) */
+};
+/* Called between micro-batches with done and total; false stops: the evaluation returns CANCELLED.
+ */
+typedef bool (*engine_progress_fn)(void *ctx, int64_t done, int64_t total);
+/* on_progress may be NULL. CONFLICT when no validation set is attached. */
+int engine_evaluate(struct engine *e, engine_progress_fn on_progress, void *ctx,
+	struct engine_evaluation *ret, struct err *err) must_check;
+
+/* Everything that a checkpoint needs besides the tensors. */
+struct engine_state {
+	int64_t step;     /* optimizer steps done */
+	int64_t position; /* samples of the training stream consumed */
+	int64_t tokens;   /* consumed; 0 unless a language model */
+	int64_t seed;     /* of parameters, order and dropout: random numbers are a function of (seed,
+					   * position), so there is no other generator state */
+};
+void engine_state_get(const struct engine *e, struct engine_state *ret);
+/* INVALID_DATA when the state cannot belong to this plan (negative, or another seed). */
+int engine_state_set(struct engine *e, const struct engine_state *s, struct err *err) must_check;
+
+enum engine_tensor_kind { ENGINE_PARAMETER, ENGINE_OPTIMIZER };
+
+/* A tensor inside the engine's memory: row-major fp32 ("F32"), readable and writable between steps.
+ * Parameters come first, in the plan's order, then the optimizer's ("optimizer.exp_avg.<name>",
+ * "optimizer.exp_avg_sq.<name>", "optimizer.momentum_buffer.<name>"). Names are unique. */
+enum { ENGINE_TENSOR_NAME_MAX = PLAN_NAME_MAX + 32 };
+struct engine_tensor {
+	char name[ENGINE_TENSOR_NAME_MAX];
+	enum engine_tensor_kind kind;
+	const char *dtype; /* "F32" */
+	int rank;
+	int64_t shape[PLAN_RANK_MAX];
+	int64_t bytes;
+	void *data;
+};
+int engine_tensor_count(const struct engine *e);
+void engine_tensor_at(struct engine *e, int i, struct engine_tensor *ret);
+
+/* Peak bytes of device memory handed out so far, measured by the backend: equals the plan's
+ * total_bytes. */
+int64_t engine_memory_bytes(const struct engine *e);
