@@ -16,7 +16,9 @@ enum {
 		256 * 1024, /* API bodies; larger limits are passed explicitly (agent reports, manifests) */
 	JSON_DEPTH_MAX = 32,
 	JSON_PATH_MAX = 120,
-	JSON_FIELDS_MAX = 64, /* fields of one object that a json_obj can track */
+	JSON_FIELDS_MAX = 64,         /* fields of one object that a json_obj can track */
+	JSON_VALUES_MAX = 200 * 1000, /* values of one text, so that its tree stays in bounds */
+	JSON_DUMP_BYTES_MAX = 64 * 1024 * 1024,
 };
 
 struct json_doc; /* owns a parsed text */
