@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Jobs as customers write and read them: the row that a submit makes, the lookups of handlers, the
+ * events that streams read. Moves between statuses are core/model/job.c's alone; the JSON of a job
+ * is job_render.c's. A connection belongs to one thread. */
+#pragma once
+
+#include "core/base/attr.h"
+#include "core/base/err.h"
+#include "core/base/ident.h"
+#include "core/db/db.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct job_new {
+	const char *id;
+	const char *tenant_id;
+	const char *name;
+	const char *spec_json;     /* resolved */
+	const char *plan_json;     /* summary */
+	const char *metadata_json; /* NULL = {} */
+	const char *residency;     /* regions separated by commas: the effective set */
+	const char *instance_type;
+	int64_t device_count;
+	int priority;
+	int64_t max_runtime_s;
+	const char *created_by; /* api key id */
+	/* The inputs, in the spec's order. */
+	const char *const *training_files;
+	int training_file_count;
+	const char *const *validation_files;
+	int validation_file_count;
+};
+
+/* Inserts the job as `validating_files` with its files; the caller moves it to `queued` in the same
+ * transaction. */
+int job_store_insert(struct db_conn *conn, const struct job_new *job, struct err *err) must_check;
+
+/* 0 when the tenant has this job, NOT_FOUND otherwise. */
+int job_store_exists(struct db_conn *conn, const char *tenant_id, const char *id,
+	bool *ret_finished, struct err *err) must_check;
