@@ -14,6 +14,7 @@ struct blob_store;      /* server/storage/blob.h */
 struct hub;             /* server/http/hub.h: wakes event streams and long polls */
 struct token_verifier;  /* server/auth/token.h; NULL when JWTs are not configured */
 struct limiter;         /* server/limits/rate.h */
+struct http_stats;      /* server/http/stats.h: what /metrics shows */
 
 struct app {
 	const struct settings_server *settings;
@@ -23,6 +24,7 @@ struct app {
 	struct hub *hub;
 	struct token_verifier *tokens;
 	struct limiter *limiter;
+	struct http_stats *stats;
 	const char *openapi_json; /* /openapi.json, made from api-spec/openapi.yaml at build time */
 };
 

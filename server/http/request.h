@@ -9,6 +9,7 @@
 #include "server/app.h"
 #include "server/auth/principal.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct route;
@@ -40,6 +41,8 @@ struct request {
 	size_t body_bytes;
 	/* Blob routes: the body as a file on disk, hashed. Multipart routes: the parts. */
 	struct upload *upload;
+	/* Runs of a handler that answered RESPONSE_WAIT: true when its wait_ms are over. */
+	bool wait_over;
 	void *daemon_private;
 };
 

@@ -38,8 +38,9 @@ struct response {
 	const char *file_etag; /* arena; the content's SHA-256 */
 	/* RESPONSE_STREAM: server-sent events, owned by the reply. */
 	struct stream_source *stream;
-	/* RESPONSE_WAIT: run the handler again when the hub says topic changed, or at the latest after
-	 * wait_ms. */
+	/* RESPONSE_WAIT: run the handler again when the hub says topic changed, or at the latest
+	 * wait_ms after its first run. What the last run left in body is sent then, so a handler fills
+	 * the body first and asks to wait afterwards. */
 	char wait_topic[64];
 	int wait_ms;
 };
@@ -47,6 +48,10 @@ struct response {
 void response_header(struct response *r, const char *name, const char *fmt, ...) printf_like(3, 4);
 /* 201 with Location. */
 void response_created(struct response *r, const char *location_fmt, ...) printf_like(2, 3);
+/* Asks to run again: see RESPONSE_WAIT. Needs ROUTE_WAIT in the route's flags. */
+void response_wait(struct response *r, const char *topic, int wait_ms);
+/* Streams events from the source (taken over). Needs ROUTE_STREAM in the route's flags. */
+void response_stream(struct response *r, struct stream_source *source);
 /* Serves an open file (taken over) with Range, ETag and Content-Disposition. */
 void response_file(struct response *r, int fd, int64_t bytes, const char *content_type,
 	const char *etag, const char *filename);
