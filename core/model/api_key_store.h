@@ -16,7 +16,7 @@ struct json_writer;
 enum {
 	API_KEY_HASH_BYTES = 32,
 	API_KEY_NAME_MAX = 65, /* 64 characters of ASCII or the database's own limit */
-	API_KEY_REDACTED_MAX = 40,
+	API_KEY_STORE_REDACTED_MAX = 40,
 	API_KEY_REGION_MAX = 32,
 };
 
@@ -27,7 +27,7 @@ struct api_key {
 	char tenant_id[IDENT_MAX]; /* "" for operators and agents */
 	enum api_key_role role;
 	char name[4 * API_KEY_NAME_MAX];
-	char redacted[API_KEY_REDACTED_MAX];
+	char redacted[API_KEY_STORE_REDACTED_MAX];
 	char agent_region[API_KEY_REGION_MAX]; /* agents: the region that the operator vouches for */
 	bool tenant_active;                    /* true when there is no tenant */
 	bool revoked;
