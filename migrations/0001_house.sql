@@ -89,8 +89,9 @@ create table devices (
 	open_state      text not null default 'idle' check (open_state in ('idle', 'starting', 'training', 'stopping')),
 	open_since      timestamptz not null,
 	open_attempt_id text,
-	unique (agent_id, device_index)
+	withdrawn       boolean not null default false -- no longer listed by its agent: deregistered once idle
 );
+create unique index devices_in_service on devices (agent_id, device_index) where deregistered_at is null;
 
 -- ---------------------------------------------------------------- files
 
@@ -114,6 +115,7 @@ create table blobs (
 	sha256     text not null check (sha256 ~ '^[0-9a-f]{64}$'),
 	bytes      bigint not null,
 	created_at timestamptz not null default yard_now(),
+	reused_at  timestamptz, -- stored again: somebody is about to refer to it, so it is not dropped now
 	primary key (tenant_id, sha256)
 );
 
@@ -227,9 +229,11 @@ create table checkpoints (
 	metrics    jsonb not null default '{}',
 	residency  text[] not null,
 	created_at timestamptz not null default yard_now(),
-	trimmed_at timestamptz, -- content dropped (checkpoint.keep); the row stays
+	trimmed_at timestamptz, -- past checkpoint.keep: no longer resumed from; the row stays
+	dropped_at timestamptz, -- its content, where nothing else refers to it, is gone from the store
 	unique (attempt_id, step)
 );
+create index checkpoints_trimmed on checkpoints (trimmed_at) where trimmed_at is not null and dropped_at is null;
 create index checkpoints_job on checkpoints (job_id, step desc);
 
 create table checkpoint_files (
