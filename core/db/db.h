@@ -46,7 +46,12 @@ struct db_param {
 	const void *bytes;
 	size_t bytes_len;
 };
-#define DB_TEXT(s) ((struct db_param){ .kind = (s) ? DB_KIND_TEXT : DB_KIND_NULL, .text = (s) })
+/* A function, so that an array may be passed without a warning about its address. NULL is null. */
+static inline struct db_param db_text(const char *s)
+{
+	return (struct db_param){ .kind = s ? DB_KIND_TEXT : DB_KIND_NULL, .text = s };
+}
+#define DB_TEXT(s) db_text(s)
 #define DB_I64(v) ((struct db_param){ .kind = DB_KIND_I64, .i64 = (v) })
 #define DB_F64(v) ((struct db_param){ .kind = DB_KIND_F64, .f64 = (v) })
 #define DB_BOOL(v) ((struct db_param){ .kind = DB_KIND_BOOL, .i64 = (v) })
