@@ -13,12 +13,12 @@ enum {
 	API_KEY_RANDOM_BYTES = 20,
 	API_KEY_LEN = 3 + 32 + 7,
 	API_KEY_MAX = API_KEY_LEN + 1,
-	API_KEY_REDACTED_MAX = 16,
+	API_KEY_SHOWN_MAX = 16,
 };
 
 /* A fresh key: the text (shown once), its SHA-256 (what is stored), and "ty_…abcd" for people. */
 int api_key_make(char ret_key[static API_KEY_MAX], unsigned char ret_hash[static DIGEST_BYTES],
-	char ret_redacted[static API_KEY_REDACTED_MAX]) must_check;
+	char ret_redacted[static API_KEY_SHOWN_MAX]) must_check;
 
 /* True when the text has the form of a key and its tail is right. */
 bool api_key_is_well_formed(const char *text);
