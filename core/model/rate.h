@@ -6,6 +6,7 @@
 #include "core/base/attr.h"
 #include "core/base/err.h"
 
+#include <stddef.h>
 #include <stdint.h>
 
 enum {
@@ -19,7 +20,7 @@ enum {
  * does not fit. */
 int rate_amount_minor(int64_t ms, int64_t micros_per_hour, int64_t *ret_minor) must_check;
 
-/* Numerator and denominator as text make no sense to a customer; minor units do: "0.04". */
+/* "0.04", "-12.30": minor units as a decimal of the major unit. */
 void rate_format_minor(int64_t minor, char ret_text[static RATE_TEXT_MAX]);
 
 struct rate_slice {
