@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Dense layers with ReLU and dropout, the output layer and the loss: the whole of an mlp, the end
+ * of a cnn. Called by the family files. */
+#include "workers/plan/plan_private.h"
+
+#include <math.h>
+#include <stdio.h>
+
+/* Standard deviation that keeps the variance through a layer of fan_in inputs (He; gain 1 at the
+ * output, which no ReLU follows). */
+static double he_scale(int64_t fan_in, bool relu)
+{
+	return sqrt((relu ? 2.0 : 1.0) / (double)fan_in);
+}
+
+static void loss(struct plan_build *b, int y)
+{
+	struct plan *p = b->p;
+	if (p->task == SPEC_REGRESSION)
+		plan_build_op(b, PLAN_OP_MSE, "loss", PLAN_OPERANDS(y, p->labels, p->row_loss),
+			PLAN_DIMS(p->rows, p->n_classes), 0);
+	else
+		plan_build_op(b, PLAN_OP_SOFTMAX_XENT, "loss",
+			PLAN_OPERANDS(y, p->labels, p->row_loss, p->row_hit), PLAN_DIMS(p->rows, p->n_classes),
+			0);
+	p->output = y;
+}
+
+void plan_head_forward(
+	struct plan_build *b, struct plan_head *h, const char *prefix, int x, int64_t features)
+{
+	const struct spec_model *m = &b->spec->model;
+	struct plan *p = b->p;
+	h->layers = m->hidden_count + 1;
+	h->x[0] = x;
+	int64_t k = features;
+	for (int i = 0; i < h->layers && !b->code; i++) {
+		bool last = i == m->hidden_count;
+		int64_t n = last ? p->n_classes : m->hidden[i];
+		snprintf(h->name[i], PLAN_NAME_MAX, "%s.%d", prefix, i);
+		struct plan_dense *d = &h->dense[i];
+		*d = (struct plan_dense){ .name = h->name[i],
+			.m = p->rows,
+			.k = k,
+			.n = n,
+			.transposed = true,
+			.act = last ? PLAN_ACT_NONE : PLAN_ACT_RELU };
+		d->weight = plan_build_param(b,
+			(struct plan_build_param){ PLAN_INIT_NORMAL, he_scale(k, !last), 2, { n, k } },
+			"%s.weight", h->name[i]);
+		d->bias = plan_build_param(
+			b, (struct plan_build_param){ PLAN_INIT_ZERO, 0, 1, { n } }, "%s.bias", h->name[i]);
+		h->x[i + 1] = plan_build_buffer(
+			b, PLAN_ACTIVATIONS, plan_build_floats(b, p->rows, n, 1), "%s", h->name[i]);
+		plan_build_dense(b, d, h->x[i], h->x[i + 1], -1);
+		if (!last && b->spec->hyper.dropout > 0)
+			plan_build_op(b, PLAN_OP_DROPOUT, h->name[i], PLAN_OPERANDS(h->x[i + 1], h->x[i + 1]),
+				PLAN_DIMS(p->rows * n, i), 0);
+		k = n;
+	}
+	loss(b, h->x[h->layers]);
+}
+
+int plan_head_backward(struct plan_build *b, struct plan_head *h, bool want_dx)
+{
+	int dy = h->x[h->layers]; /* the loss left the gradient in place of the output */
+	for (int i = h->layers - 1; i >= 0 && !b->code; i--) {
+		const struct plan_dense *d = &h->dense[i];
+		int dx = -1;
+		if (i > 0 || want_dx)
+			dx = plan_build_buffer(
+				b, PLAN_ACTIVATIONS, plan_build_floats(b, d->m, d->k, 1), "d.%.48s.in", d->name);
+		plan_build_dense_backward(b, d, h->x[i], dy, dx);
+		if (i > 0) {
+			/* Dropout happened after the ReLU; both only scale, so the order back is free. */
+			if (b->spec->hyper.dropout > 0)
+				plan_build_op(b, PLAN_OP_DROPOUT_BACKWARD, h->name[i - 1], PLAN_OPERANDS(dx, dx),
+					PLAN_DIMS(d->m * d->k, i - 1), 0);
+			plan_build_op(b, PLAN_OP_RELU_BACKWARD, h->name[i - 1], PLAN_OPERANDS(h->x[i], dx, dx),
+				PLAN_DIMS(d->m * d->k), 0);
+		}
+		dy = dx;
+	}
+	return dy;
+}

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Where each buffer lies in the arena. Persistent buffers come first, each kind of state in one
+ * flat range in the order of the parameters; the others share what is left by their lifetimes: a
+ * walk over the operations with a sorted list of free ranges, best fit. Called by plan_compile. */
+#include "workers/plan/plan_private.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { PAGE_BYTES = 4096 };
+
+struct range {
+	int64_t begin, bytes;
+};
+
+struct free_list {
+	struct range *items;
+	int count, cap;
+	int64_t end; /* of everything handed out so far */
+};
+
+static int64_t aligned(int64_t bytes)
+{
+	return (bytes + PLAN_ALIGN_BYTES - 1) / PLAN_ALIGN_BYTES * PLAN_ALIGN_BYTES;
+}
+
+static void drop(struct free_list *f, int i)
+{
+	memmove(&f->items[i], &f->items[i + 1], (size_t)(f->count - i - 1) * sizeof(struct range));
+	f->count--;
+}
+
+static int64_t take(struct free_list *f, int64_t bytes)
+{
+	int best = -1;
+	for (int i = 0; i < f->count; i++)
+		if (f->items[i].bytes >= bytes && (best < 0 || f->items[i].bytes < f->items[best].bytes))
+			best = i;
+	if (best >= 0) {
+		struct range *r = &f->items[best];
+		int64_t at = r->begin;
+		r->begin += bytes;
+		r->bytes -= bytes;
+		if (r->bytes == 0)
+			drop(f, best);
+		return at;
+	}
+	int64_t at = f->end;
+	if (f->count > 0 && f->items[f->count - 1].begin + f->items[f->count - 1].bytes == f->end) {
+		at = f->items[f->count - 1].begin;
+		f->count--;
+	}
+	f->end = at + bytes;
+	return at;
+}
+
+/* The list never has more ranges than buffers, for which there is room. */
+static void give(struct free_list *f, int64_t begin, int64_t bytes)
+{
+	int i = f->count;
+	while (i > 0 && f->items[i - 1].begin > begin)
+		i--;
+	memmove(&f->items[i + 1], &f->items[i], (size_t)(f->count - i) * sizeof(struct range));
+	f->items[i] = (struct range){ begin, bytes };
+	f->count++;
+	if (i + 1 < f->count && begin + bytes == f->items[i + 1].begin) {
+		f->items[i].bytes += f->items[i + 1].bytes;
+		drop(f, i + 1);
+	}
+	if (i > 0 && f->items[i - 1].begin + f->items[i - 1].bytes == begin) {
+		f->items[i - 1].bytes += f->items[i].bytes;
+		drop(f, i);
+	}
+}
+
+static int64_t place(struct plan_buffer *b, int64_t at, int op_count)
+{
+	b->offset = at;
+	b->first_op = 0;
+	b->last_op = op_count - 1;
+	return at + aligned(b->bytes);
+}
+
+static int64_t place_persistent(struct plan *p)
+{
+	int64_t at = 0;
+	for (int i = 0; i < p->param_count; i++)
+		at = place(&p->buffers[p->params[i].weight], at, p->op_count);
+	for (int i = 0; i < p->param_count; i++)
+		at = place(&p->buffers[p->params[i].gradient], at, p->op_count);
+	for (int i = 0; i < p->param_count && p->params[i].moment1 >= 0; i++)
+		at = place(&p->buffers[p->params[i].moment1], at, p->op_count);
+	for (int i = 0; i < p->param_count && p->params[i].moment2 >= 0; i++)
+		at = place(&p->buffers[p->params[i].moment2], at, p->op_count);
+	for (int i = 0; i < p->buffer_count; i++)
+		if (p->buffers[i].last_op == PLAN_OPS_MAX)
+			at = place(&p->buffers[i], at, p->op_count);
+	return at;
+}
+
+/* Buffers in the order of their first (or last) operation: heads[op] starts a chain in next. */
+static void chain(const struct plan *p, bool by_last, int *heads, int *next)
+{
+	for (int i = 0; i < p->op_count; i++)
+		heads[i] = -1;
+	for (int i = p->buffer_count - 1; i >= 0; i--) {
+		const struct plan_buffer *b = &p->buffers[i];
+		if (b->first_op < 0 || (b->first_op == 0 && b->last_op == p->op_count - 1))
+			continue;
+		int op = by_last ? b->last_op : b->first_op;
+		next[i] = heads[op];
+		heads[op] = i;
+	}
+}
+
+int plan_layout(struct plan *p, struct err *err)
+{
+	size_t ops = (size_t)p->op_count, buffers = (size_t)p->buffer_count;
+	cleanup(freep) int *index = calloc(2 * (ops + buffers), sizeof(int));
+	cleanup(freep) struct range *items = calloc(buffers + 1, sizeof(*items));
+	if (!index || !items)
+		return err_set(err, ERR_NO_MEMORY, NULL, "no memory for the plan");
+	int *first = index, *last = first + ops, *next_first = last + ops,
+		*next_last = next_first + buffers;
+	struct free_list f = { .items = items, .end = place_persistent(p) };
+	chain(p, false, first, next_first);
+	chain(p, true, last, next_last);
+	for (int op = 0; op < p->op_count; op++) {
+		for (int i = first[op]; i >= 0; i = next_first[i])
+			p->buffers[i].offset = take(&f, aligned(p->buffers[i].bytes));
+		for (int i = last[op]; i >= 0; i = next_last[i])
+			give(&f, p->buffers[i].offset, aligned(p->buffers[i].bytes));
+	}
+	p->total_bytes = (f.end + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+	return 0;
+}
