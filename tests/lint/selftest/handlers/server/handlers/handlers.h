@@ -1,0 +1,3 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+int jobs_get(struct request *req, struct response *res, struct err *err);
+int jobs_list(struct request *req, struct response *res, struct err *err);

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Planted: a function of 71 lines and a line of 101 columns. */
+int long_one(void)
+{
+	g();
+	g();
+	g();
+	g();
+	g();
+	g();
+	g();
+	g();
+	g();
+	g();
+	g();
+	g();
+	g();
+	g();
+	g();
+	g();
+	g();
+	g();
+	g();
+	g();
+	g();
+	g();
+	g();
+	g();
+	g();
+	g();
+	g();
+	g();
+	g();
+	g();
+	g();
+	g();
+	g();
+	g();
+	g();
+	g();
+	g();
+	g();
+	g();
+	g();
+	g();
+	g();
+	g();
+	g();
+	g();
+	g();
+	g();
+	g();
+	g();
+	g();
+	g();
+	g();
+	g();
+	g();
+	g();
+	g();
+	g();
+	g();
+	g();
+	g();
+	g();
+	g();
+	g();
+	g();
+	g();
+	g();
+	g();
+	g();
+}
+
+int fits(void)
+{
+	return 0; /* xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx */
+}
