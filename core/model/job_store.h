@@ -8,6 +8,7 @@
 #include "core/base/err.h"
 #include "core/base/ident.h"
 #include "core/db/db.h"
+#include "core/model/residency.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -16,10 +17,10 @@ struct job_new {
 	const char *id;
 	const char *tenant_id;
 	const char *name;
-	const char *spec_json;     /* resolved */
-	const char *plan_json;     /* summary */
-	const char *metadata_json; /* NULL = {} */
-	const char *residency;     /* regions separated by commas: the effective set */
+	const char *spec_json;                 /* resolved */
+	const char *plan_json;                 /* summary */
+	const char *metadata_json;             /* NULL = {} */
+	const struct residency_set *residency; /* the effective one */
 	const char *instance_type;
 	int64_t device_count;
 	int priority;

@@ -38,5 +38,5 @@ int page_row(const struct page *page, const struct db_result *rows, int i);
 /* {"object":"list","data":[ … caller writes the items … */
 void page_begin(struct json_writer *w);
 /* … ],"first_id":…,"last_id":…,"has_more":…}; ids are in column id_column. */
-void page_end(struct json_writer *w, const struct page *page, const struct db_result *rows,
-	int id_column);
+void page_end(
+	struct json_writer *w, const struct page *page, const struct db_result *rows, int id_column);
