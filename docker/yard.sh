@@ -174,7 +174,7 @@ server_start() {
 		[ "$PORT" != 0 ] || PORT=$(free_port)
 		AGENT_PORT=$(cat "$DIR/agent-port" 2>/dev/null || free_port)
 		launch server env TRAINYARD_DB_URL="$DB" TRAINYARD_API_PORT="$PORT" \
-			TRAINYARD_AGENT_PORT="$AGENT_PORT" TRAINYARD_DATA_DIR="$DIR/blobs" TRAINYARD_REGION="$REGION" \
+			TRAINYARD_AGENT_PORT="$AGENT_PORT" TRAINYARD_DATA_DIR="$DIR/blobs" \
 			TRAINYARD_MIGRATIONS_DIR="$ROOT/migrations" \
 			"$BUILD/server/trainyard-server" serve
 		wait_until "the server" "$DIR/log/server.log" server_decided
