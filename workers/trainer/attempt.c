@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Reading attempt.json. Our agent wrote it, the spec inside is a customer's. */
+#include "workers/trainer/attempt.h"
+
+#include "core/spec/spec_json.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { THREADS_MAX = 1024 };
+
+static int add_file(struct attempt *a, const char *dir, const struct json_val *v, struct err *err)
+{
+	struct session_inputs *in = &a->inputs;
+	const char *role = json_str_or(json_get(v, "role"), "");
+	const char *sha256 = json_str_or(json_get(v, "sha256"), "");
+	bool validation = strcmp(role, "validation_file") == 0;
+	int *count = validation ? &in->validation_count : &in->training_count;
+	struct data_file *list = validation ? in->validation : in->training;
+	char name[FILES_PATH_MAX];
+	if (*count == SPEC_FILES_MAX || !digest_is_hex(sha256) ||
+		(!validation && strcmp(role, "training_file") != 0))
+		return err_set(err, ERR_INTERNAL, "$.files", "attempt.json lists a file wrongly");
+	char *path = a->paths[in->training_count + in->validation_count];
+	snprintf(name, sizeof(name), "files/%s", sha256);
+	int rc = files_join(path, dir, name, err);
+	if (rc < 0)
+		return rc;
+	list[*count].path = path;
+	list[*count].label = json_str_or(json_get(v, "filename"), sha256);
+	(*count)++;
+	return 0;
+}
+
+static int read_all(struct attempt *a, const char *dir, struct err *err)
+{
+	char path[FILES_PATH_MAX];
+	cleanup(freep) char *text = NULL;
+	size_t bytes = 0;
+	int rc = files_join(path, dir, "attempt.json", err);
+	if (rc == 0)
+		rc = files_read(path, ATTEMPT_BYTES_MAX, &text, &bytes, err);
+	if (rc == 0)
+		rc = json_doc_parse(text, bytes, ATTEMPT_BYTES_MAX, &a->doc, err);
+	if (rc < 0)
+		return rc;
+	const struct json_val *root = json_doc_root(a->doc), *metadata = NULL;
+	a->max_runtime_s = json_i64_or(json_get(root, "max_runtime_s"), 0);
+	a->first_seq = json_i64_or(json_get(root, "first_seq"), 0);
+	a->inputs.threads = (int)json_i64_or(json_get(root, "threads"), 0);
+	if (a->max_runtime_s < 0 || a->first_seq < 1 || a->inputs.threads < 1 ||
+		a->inputs.threads > THREADS_MAX)
+		return err_set(err, ERR_INTERNAL, "$", "attempt.json has a number out of range");
+	const struct json_val *files = json_get(root, "files");
+	for (size_t i = 0; rc == 0 && i < json_array_len(files); i++)
+		rc = add_file(a, dir, json_array_at(files, i), err);
+	if (rc == 0 && json_get(root, "resume") != NULL) {
+		rc = files_join(a->resume_dir, dir, "resume", err);
+		a->inputs.resume_dir = a->resume_dir;
+	}
+	if (rc == 0)
+		rc = spec_json_read(json_get(root, "spec"), &a->spec, &metadata, err);
+	return rc;
+}
+
+int attempt_read(const char *dir, struct attempt **ret, struct err *err)
+{
+	cleanup(attempt_freep) struct attempt *a = calloc(1, sizeof(*a));
+	if (a == NULL)
+		return err_set(err, ERR_NO_MEMORY, NULL, "no memory for the attempt");
+	a->first_seq = 1;
+	int rc = read_all(a, dir, err);
+	if (rc < 0)
+		return rc;
+	*ret = take_ptr(a);
+	return 0;
+}
+
+void attempt_free(struct attempt *a)
+{
+	if (a == NULL)
+		return;
+	json_doc_free(a->doc);
+	free(a);
+}
+
+void attempt_freep(struct attempt **a)
+{
+	attempt_free(*a);
+	*a = NULL;
+}

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * attempt.json: what the agent asks one attempt's trainers to do. Read once at the start. */
+#pragma once
+
+#include "core/base/attr.h"
+#include "core/base/err.h"
+#include "core/json/reader.h"
+#include "core/spec/spec.h"
+#include "workers/trainer/files.h"
+#include "workers/trainer/session.h"
+
+#include <stdint.h>
+
+enum { ATTEMPT_BYTES_MAX = 1024 * 1024 };
+
+struct attempt {
+	struct json_doc *doc; /* owns the strings */
+	struct job_spec spec;
+	struct session_inputs inputs;
+	char paths[2 * SPEC_FILES_MAX][FILES_PATH_MAX];
+	char resume_dir[FILES_PATH_MAX];
+	int64_t max_runtime_s;
+	int64_t first_seq; /* of the trainer's first message; the agent used the ones below */
+};
+
+/* Reads <dir>/attempt.json; paths in it are made absolute with dir. */
+int attempt_read(const char *dir, struct attempt **ret, struct err *err) must_check;
+void attempt_free(struct attempt *a);
+void attempt_freep(struct attempt **a);

@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The training loop. A step is never half done when anything else happens: orders, the time limit
+ * and checkpoints are looked at between steps. */
+#include "workers/trainer/loop.h"
+
+#include "core/base/buf.h"
+#include "workers/trainer/files.h"
+#include "workers/trainer/message.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum {
+	MESSAGE_MAX = 16 * 1024,
+	KEEP_MAX = LOOP_FOLDERS_MAX / 2,
+};
+
+struct folder {
+	int64_t step, seq;
+};
+
+/* What one run of the loop keeps in mind. */
+struct run {
+	const struct loop *l;
+	struct session *s;
+	struct buf text; /* the message being written */
+	char parent[FILES_PATH_MAX];
+	int64_t step, saved_step;
+	struct engine_step last; /* the newest step, told or not */
+	bool last_told;
+	int64_t told_at_us;
+	double step_us, step_us_max, checkpoint_us; /* smoothed, longest, last */
+	struct folder folders[LOOP_FOLDERS_MAX];
+	int folder_count;
+};
+
+static int64_t now_us(const struct run *r)
+{
+	return clock_boot_us(r->l->clock);
+}
+
+static int tell(struct run *r, bool droppable, int64_t *ret_seq, struct err *err)
+{
+	if (r->text.failed != 0)
+		return err_set(err, ERR_INTERNAL, NULL, "a message does not fit");
+	int rc =
+		r->l->reporter->message(r->l->reporter_ctx, buf_cstr(&r->text), droppable, ret_seq, err);
+	buf_reset(&r->text);
+	return rc;
+}
+
+static void finish(
+	struct loop_result *ret, const char *outcome, const char *reason, const char *message)
+{
+	ret->outcome = outcome;
+	ret->reason = reason;
+	snprintf(ret->message, sizeof(ret->message), "%s", message);
+}
+
+/* ------------------------------------------------------------------------------ steps */
+
+static int tell_step(struct run *r, struct err *err)
+{
+	const struct plan *p = r->s->plan;
+	struct message_rates rates = { 0 };
+	if (r->last.step == 0 || r->last_told)
+		return 0;
+	if (r->step_us > 0) {
+		rates.samples_per_second = (double)r->last.samples * 1e6 / r->step_us;
+		rates.tokens_per_second = (double)r->last.tokens * 1e6 / r->step_us;
+		rates.eta_s = (double)(p->total_steps - r->last.step) * r->step_us / 1e6;
+	}
+	message_step(r->s, &r->last, &rates, &r->text);
+	r->last_told = true;
+	r->told_at_us = now_us(r);
+	return tell(r, true, NULL, err);
+}
+
+/* Sets ret->outcome when the training cannot go on. */
+static int do_step(struct run *r, struct loop_result *ret, struct err *err)
+{
+	int64_t begin = now_us(r);
+	struct engine_step now;
+	int rc = engine_step(r->s->engine, &now, err);
+	if (rc < 0)
+		return rc;
+	double took = (double)(now_us(r) - begin);
+	r->step_us = r->step_us == 0 ? took : 0.9 * r->step_us + 0.1 * took;
+	r->step_us_max = took > r->step_us_max ? took : 0.95 * r->step_us_max;
+	if (now.non_finite) {
+		finish(ret, "failed", "nan_loss", "");
+		snprintf(ret->message, sizeof(ret->message),
+			"the loss or the gradient norm is not finite in step %lld (loss %g, norm %g): lower "
+			"hyperparameters.learning_rate or set grad_clip",
+			(long long)r->step + 1, now.loss, now.grad_norm);
+		return 0;
+	}
+	r->last = now;
+	r->step = r->last.step;
+	r->last_told = false;
+	r->s->metrics.has_loss = true;
+	r->s->metrics.loss = r->last.loss;
+	r->l->reporter->alive(r->l->reporter_ctx, r->step);
+	if (r->l->every_step || r->step == r->s->plan->total_steps ||
+		now_us(r) - r->told_at_us >= LOOP_STEP_REPORT_MS * 1000LL)
+		return tell_step(r, err);
+	return 0;
+}
+
+/* ------------------------------------------------------------------------------ checkpoints */
+
+/* Deletes acknowledged folders, oldest first, until only `keep` of them are left; returns how many
+ * are not acknowledged yet. */
+static int retire_folders(struct run *r, struct err *err)
+{
+	int64_t acked = r->l->reporter->acked_seq(r->l->reporter_ctx);
+	int saved = 0, kept = 0;
+	while (saved < r->folder_count && r->folders[saved].seq <= acked)
+		saved++;
+	int unsaved = r->folder_count - saved;
+	int drop = saved - (int)(r->l->keep < KEEP_MAX ? r->l->keep : KEEP_MAX);
+	for (int i = 0; i < r->folder_count; i++) {
+		char name[CHECKPOINT_NAME_MAX], path[FILES_PATH_MAX];
+		if (i >= drop) {
+			r->folders[kept++] = r->folders[i];
+			continue;
+		}
+		checkpoint_name(r->folders[i].step, name);
+		int rc = files_join(path, r->parent, name, err);
+		if (rc == 0)
+			rc = files_remove_tree(path, err);
+		if (rc < 0)
+			return rc;
+	}
+	r->folder_count = kept;
+	return unsaved;
+}
+
+/* A periodic checkpoint is skipped while too many wait for the yard; the last one (`must`) never.
+ */
+static int save(struct run *r, bool must, struct err *err)
+{
+	char name[CHECKPOINT_NAME_MAX], dir[FILES_PATH_MAX];
+	int64_t begin = now_us(r), seq = 0, step = 0;
+	if (r->saved_step == r->step)
+		return 0;
+	int unsaved = retire_folders(r, err);
+	if (unsaved < 0)
+		return unsaved;
+	if (!must && unsaved >= LOOP_UNSAVED_MAX)
+		return 0;
+	int rc = tell_step(r, err);
+	if (rc == 0)
+		rc = checkpoint_write(
+			r->s->engine, &r->s->spec, r->s->plan, &r->s->metrics, r->parent, &step, err);
+	if (rc < 0)
+		return rc;
+	checkpoint_name(step, name);
+	rc = files_join(dir, "checkpoints", name, err);
+	if (rc < 0)
+		return rc;
+	message_checkpoint(r->s, step, dir, &r->text);
+	rc = tell(r, false, &seq, err);
+	if (rc < 0)
+		return rc;
+	if (r->folder_count < LOOP_FOLDERS_MAX)
+		r->folders[r->folder_count++] = (struct folder){ .step = step, .seq = seq };
+	r->saved_step = step;
+	r->checkpoint_us = (double)(now_us(r) - begin);
+	r->l->reporter->alive(r->l->reporter_ctx, r->step);
+	return 0;
+}
+
+/* ------------------------------------------------------------------------------ time limit */
+
+/* True when what is left is just enough to save: the limit is kept with a usable checkpoint. */
+static bool time_is_up(const struct run *r)
+{
+	if (r->l->max_runtime_s == 0)
+		return false;
+	double limit = (double)r->l->max_runtime_s * 1e6;
+	double save_us = 2 * r->checkpoint_us;
+	double guess_us =
+		(double)(r->s->plan->kind_bytes[PLAN_WEIGHTS] + r->s->plan->kind_bytes[PLAN_OPTIMIZER]) /
+		100; /* 100 MB/s */
+	double reserve = 250e3 + 1.5 * r->step_us_max + (save_us > guess_us ? save_us : guess_us);
+	if (reserve > limit / 2)
+		reserve = limit / 2;
+	return (double)(now_us(r) - r->l->started_us) >= limit - reserve;
+}
+
+/* ------------------------------------------------------------------------------ evaluation */
+
+static bool evaluation_moved(void *ctx, int64_t done, int64_t total)
+{
+	struct run *r = ctx;
+	(void)done;
+	(void)total;
+	r->l->reporter->alive(r->l->reporter_ctx, r->step);
+	return r->l->reporter->order(r->l->reporter_ctx) == LOOP_GO_ON && !time_is_up(r);
+}
+
+/* CANCELLED when an order came in between: the caller looks at orders again. */
+static int evaluate(struct run *r, struct err *err)
+{
+	struct engine_evaluation e;
+	struct checkpoint_metrics *m = &r->s->metrics;
+	int rc = tell_step(r, err);
+	if (rc == 0)
+		rc = engine_evaluate(r->s->engine, evaluation_moved, r, &e, err);
+	if (rc < 0)
+		return rc;
+	m->evaluated_step = r->step;
+	m->validation_loss = e.loss;
+	m->bits_per_byte = e.bits_per_byte;
+	m->order0_bits_per_byte = e.order0_bits_per_byte;
+	m->accuracy = e.accuracy;
+	message_evaluation(r->s, &r->text);
+	return tell(r, false, NULL, err);
+}
+
+static bool due(int64_t every, int64_t step)
+{
+	return every > 0 && step > 0 && step % every == 0;
+}
+
+static bool evaluation_due(const struct run *r)
+{
+	bool last = r->step >= r->s->plan->total_steps;
+	return r->s->validation != NULL && r->s->metrics.evaluated_step != r->step && r->step > 0 &&
+		(last || due(r->s->spec.evaluation_every_steps, r->step));
+}
+
+/* ------------------------------------------------------------------------------ the loop */
+
+/* Orders and the time limit. True: the loop ends with ret, after a checkpoint. */
+static bool must_leave(struct run *r, struct loop_result *ret)
+{
+	enum loop_order order = r->l->reporter->order(r->l->reporter_ctx);
+	if (order == LOOP_CANCEL)
+		finish(ret, "cancelled", NULL, "");
+	else if (order == LOOP_PAUSE)
+		finish(ret, "paused", NULL, "");
+	else if (order == LOOP_TERMINATE)
+		finish(ret, "failed", "platform_error", "the trainer was asked to leave (SIGTERM)");
+	else if (time_is_up(r))
+		finish(ret, "failed", "max_runtime",
+			"the time limit limits.max_runtime_s was reached; the last checkpoint is usable");
+	else
+		return false;
+	return true;
+}
+
+static int finish_model(struct run *r, struct loop_result *ret, struct err *err)
+{
+	char path[FILES_PATH_MAX];
+	int rc = files_join(path, r->l->dir, r->l->model_dir, err);
+	if (rc == 0)
+		rc = checkpoint_write_model(
+			r->s->engine, &r->s->spec, r->s->plan, &r->s->metrics, path, err);
+	if (rc < 0)
+		return rc;
+	ret->has_model = true;
+	finish(ret, "succeeded", NULL, "");
+	return 0;
+}
+
+static int train(struct run *r, struct loop_result *ret, struct err *err)
+{
+	const int64_t total = r->s->plan->total_steps;
+	for (;;) {
+		if (must_leave(r, ret))
+			return save(r, true, err);
+		int rc = 0;
+		if (evaluation_due(r)) {
+			rc = evaluate(r, err);
+			if (rc == ERR_CANCELLED)
+				continue;
+		}
+		bool checkpoint = r->l->reporter->take_checkpoint(r->l->reporter_ctx);
+		if (rc == 0 && (checkpoint || due(r->s->spec.checkpoint_every_steps, r->step)))
+			rc = save(r, checkpoint, err);
+		if (rc < 0)
+			return rc;
+		if (r->step >= total) {
+			rc = save(r, true, err);
+			return rc < 0 ? rc : finish_model(r, ret, err);
+		}
+		rc = do_step(r, ret, err);
+		if (rc < 0)
+			return rc;
+		if (ret->outcome != NULL)
+			return save(r, true, err);
+	}
+}
+
+static int begin(struct run *r, struct err *err)
+{
+	int rc = files_join(r->parent, r->l->dir, "checkpoints", err);
+	if (rc == 0)
+		rc = files_mkdir(r->parent, err);
+	message_training(r->s, &r->text);
+	if (rc == 0)
+		rc = tell(r, false, NULL, err);
+	if (rc < 0 || r->s->resumed_step == 0)
+		return rc;
+	char line[128];
+	snprintf(line, sizeof(line), "resumed from the checkpoint of step %lld",
+		(long long)r->s->resumed_step);
+	message_log(line, &r->text);
+	return tell(r, true, NULL, err);
+}
+
+void loop_run(const struct loop *l, struct loop_result *ret)
+{
+	struct run r = { .l = l, .s = l->session };
+	struct err err = { 0 };
+	memset(ret, 0, sizeof(*ret));
+	buf_init(&r.text, MESSAGE_MAX);
+	r.step = r.saved_step = l->session->resumed_step;
+	int rc = begin(&r, &err);
+	if (rc == 0)
+		rc = train(&r, ret, &err);
+	if (rc == 0) {
+		rc = tell_step(&r, &err);
+	}
+	if (rc < 0) {
+		finish(ret, "failed", session_reason(rc), err.message);
+		ret->has_model = false;
+	}
+	ret->step = r.step;
+	buf_finish(&r.text);
+}

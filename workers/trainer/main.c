@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * trainyard-trainer: chooses the command. Runs one plan, as one rank of an attempt under an agent
+ * or by hand. */
+#include "core/base/log.h"
+#include "workers/trainer/command.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char usage[] =
+	"trainyard-trainer: trains one job on one device\n"
+	"\n"
+	"  trainyard-trainer plan SPEC.json\n"
+	"      prints the plan's figures: bytes by kind, parameters, FLOPs\n"
+	"  trainyard-trainer run SPEC.json --data training_file=PATH [--data validation_file=PATH]\n"
+	"                    [--threads N] [--resume CHECKPOINT_DIR] --out DIR\n"
+	"      trains without a yard: one JSON object a step on standard output,\n"
+	"      checkpoints in DIR/checkpoints, the model in DIR/final\n"
+	"  trainyard-trainer --rank=N --dir=ATTEMPT_DIR [--lease-until=BOOT_MS]\n"
+	"      a rank of an attempt; started by trainyard-agent (docs/protocol.md)\n";
+
+/* Nothing is saved: the yard may already have given the job to somebody else. */
+static void leave_without_lease(void)
+{
+	static const char line[] = "trainyard-trainer: the lease ran out\n";
+	ssize_t n = write(STDERR_FILENO, line, sizeof(line) - 1);
+	(void)n;
+	_exit(COMMAND_NO_LEASE);
+}
+
+int main(int argc, char **argv)
+{
+	log_setup("trainyard-trainer", LOG_INFO);
+	const char *first = argc > 1 ? argv[1] : "";
+	if (strcmp(first, "--help") == 0 || strcmp(first, "-h") == 0) {
+		fputs(usage, stdout);
+		return COMMAND_OK;
+	}
+	if (strcmp(first, "plan") == 0)
+		return cmd_plan(argc - 1, argv + 1);
+	if (strcmp(first, "run") == 0)
+		return cmd_run(argc - 1, argv + 1);
+	int status = cmd_rank(argc, argv, leave_without_lease);
+	if (status == COMMAND_USAGE)
+		fputs(usage, stderr);
+	return status;
+}

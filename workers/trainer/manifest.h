@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * manifest.json of a checkpoint or model folder: name, SHA-256 and bytes of each of its files. A
+ * folder without a manifest, or whose files differ from it, is not a checkpoint. */
+#pragma once
+
+#include "core/base/attr.h"
+#include "core/base/err.h"
+#include "core/crypto/digest.h"
+
+#include <stdint.h>
+
+enum {
+	MANIFEST_FILES_MAX = 32,
+	MANIFEST_NAME_MAX = 128,
+	MANIFEST_BYTES_MAX = 64 * 1024,
+};
+#define MANIFEST_NAME "manifest.json"
+
+struct manifest_file {
+	char name[MANIFEST_NAME_MAX];
+	char sha256[DIGEST_HEX_MAX];
+	int64_t bytes;
+};
+
+struct manifest {
+	int64_t step;
+	int count;
+	struct manifest_file files[MANIFEST_FILES_MAX];
+};
+
+/* The next free entry, named; NULL when full. */
+struct manifest_file *manifest_add(struct manifest *m, const char *name);
+/* Writes manifest.json into the folder and syncs it. */
+int manifest_write(const struct manifest *m, const char *dir, struct err *err) must_check;
+/* Reads manifest.json and compares every file with it: kind, bytes and hash. INVALID_DATA names
+ * the file that is missing, torn or changed. */
+int manifest_verify(const char *dir, struct manifest *ret, struct err *err) must_check;

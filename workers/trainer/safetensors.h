@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The safetensors file format: 8 bytes of header length, a JSON header, the tensors' bytes. The
+ * reader trusts nothing: lengths are bounded, every sum is checked for overflow, bytes must equal
+ * shape times type, tensors must tile the data without gap or overlap. Used by checkpoint.c. */
+#pragma once
+
+#include "core/base/attr.h"
+#include "core/base/err.h"
+#include "workers/trainer/files.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+	SAFETENSORS_HEADER_MAX = 16 * 1024 * 1024, /* bytes of the JSON header */
+	SAFETENSORS_TENSORS_MAX = 64 * 1024,
+	SAFETENSORS_NAME_MAX = 160,
+	SAFETENSORS_RANK_MAX = 8,
+};
+
+struct safetensors_tensor {
+	char name[SAFETENSORS_NAME_MAX];
+	char dtype[8];
+	int rank;
+	int64_t shape[SAFETENSORS_RANK_MAX];
+	int64_t begin, bytes; /* inside the data part */
+	const void *data;     /* writer: what is written; reader: mapped, valid until close */
+};
+
+/* Writes the tensors in the order given and syncs. begin is ignored. */
+int safetensors_write(const char *path, const struct safetensors_tensor *tensors, int count,
+	char ret_sha256[static DIGEST_HEX_MAX], int64_t *ret_bytes, struct err *err) must_check;
+
+struct safetensors; /* an open, mapped file */
+/* INVALID_DATA, with what is wrong and where, for whatever is not exactly right. */
+int safetensors_open(const char *path, struct safetensors **ret, struct err *err) must_check;
+void safetensors_close(struct safetensors *s);
+void safetensors_closep(struct safetensors **s);
+int safetensors_count(const struct safetensors *s);
+/* NULL when there is none of that name. */
+const struct safetensors_tensor *safetensors_find(const struct safetensors *s, const char *name);

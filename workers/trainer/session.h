@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * All that one training needs, opened in order: checked data, plan, engine, first weights or a
+ * restored checkpoint. Used by the rank and run commands, on one thread. */
+#pragma once
+
+#include "core/base/attr.h"
+#include "core/base/err.h"
+#include "core/spec/spec.h"
+#include "workers/engine/engine.h"
+#include "workers/trainer/checkpoint.h"
+
+#include <stdint.h>
+
+struct session_inputs {
+	struct data_file training[SPEC_FILES_MAX];
+	int training_count;
+	struct data_file validation[SPEC_FILES_MAX];
+	int validation_count;
+	const char *resume_dir; /* a checkpoint folder, or NULL */
+	int threads;
+};
+
+struct session {
+	struct job_spec spec;
+	struct data *training, *validation; /* validation may be NULL */
+	struct plan *plan;
+	struct engine *engine;
+	struct checkpoint_metrics metrics;
+	int64_t resumed_step; /* 0: from the start */
+};
+
+/* spec is copied; strings in inputs are borrowed until session_close. */
+int session_open(const struct job_spec *spec, const struct session_inputs *in, struct session **ret,
+	struct err *err) must_check;
+void session_close(struct session *s);
+void session_closep(struct session **s);
+/* Why an attempt fails with this error: the reason word of docs/protocol.md. */
+const char *session_reason(int code);
