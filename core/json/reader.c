@@ -95,6 +95,8 @@ static int parse_error(const json_error_t *e, struct err *err)
 	case json_error_numeric_overflow:
 		what = "a number is too large (whole numbers hold 64 bits)";
 		break;
+	case json_error_null_character:
+	case json_error_null_byte_in_key: what = "\\u0000 is not allowed"; break;
 	default: break;
 	}
 	return err_set(err, ERR_INVALID_JSON, NULL, "%s at line %d, column %d (byte %d)", what, e->line,

@@ -85,6 +85,8 @@ void json_obj_any(struct json_obj *o, const char *key, const struct json_val **r
 /* Records an error of the caller's at path.key (key may be NULL) unless there is one already. */
 void json_obj_fail(struct json_obj *o, int code, const char *key, const char *fmt, ...)
 	printf_like(4, 5);
+/* Takes over the code of a nested read that has filled the same err; 0 changes nothing. */
+void json_obj_adopt(struct json_obj *o, int code);
 int json_obj_close(struct json_obj *o) must_check;
 /* Writes "path.key" for opening a nested object. */
 void json_obj_path(const struct json_obj *o, const char *key, char ret_path[static JSON_PATH_MAX]);

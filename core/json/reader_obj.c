@@ -226,6 +226,12 @@ void json_obj_any(struct json_obj *o, const char *key, const struct json_val **r
 		*ret = v;
 }
 
+void json_obj_adopt(struct json_obj *o, int code)
+{
+	if (!o->code)
+		o->code = code;
+}
+
 static bool is_seen(const struct json_obj *o, const char *key)
 {
 	for (int i = 0; i < o->seen_count; i++) {

@@ -26,10 +26,12 @@ enum spec_precision { SPEC_FP32 };
 enum {
 	SPEC_FILES_MAX = 8,
 	SPEC_LAYERS_MAX = 256,
-	SPEC_NAME_MAX = 65,
+	SPEC_NAME_CHARS_MAX = 64,
+	SPEC_NAME_MAX = SPEC_NAME_CHARS_MAX * 4 + 1, /* bytes of UTF-8 */
 	SPEC_ID_MAX = 64,
 	SPEC_REGIONS_MAX = 8,
 	SPEC_REGION_MAX = 32,
+	SPEC_CHANNELS_MAX = 8,
 };
 
 /* model.config; which members count depends on the family. */
@@ -42,7 +44,7 @@ struct spec_model {
 	 * connected layer (0 = none) and the classifier */
 	int64_t hidden[SPEC_LAYERS_MAX];
 	int hidden_count;
-	int64_t channels[8];
+	int64_t channels[SPEC_CHANNELS_MAX];
 	int channel_count;
 	int64_t blocks_per_stage;
 	/* mlp and cnn: input shape and classes (regression: outputs); "auto" is resolved from the data
@@ -70,7 +72,8 @@ struct spec_hyper {
 };
 
 struct spec_limits {
-	int64_t max_runtime_s; /* 0 = none */
+	int64_t max_runtime_s;   /* 0 = none */
+	int64_t max_cost_micros; /* millionths of the currency; 0 = none */
 };
 
 struct job_spec {

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Reads how and where a job runs: resources, parallelism, precision, priority, residency, limits,
+ * checkpoints, evaluation, seed. Called by spec_json.c. */
+#include "core/base/num.h"
+#include "core/spec/region.h"
+#include "core/spec/spec_json_private.h"
+
+#include <string.h>
+
+enum {
+	DEVICES_MAX = 1024,
+	ZERO_STAGE_MAX = 1, /* on one device, ZeRO-1 is the same as none */
+	CHECKPOINT_EVERY_DEFAULT = 500,
+	CHECKPOINT_KEEP_DEFAULT = 3,
+	CHECKPOINT_KEEP_MAX = 100,
+	EVALUATION_EVERY_DEFAULT = 200,
+	RUNTIME_MAX_S = 365 * 24 * 3600,
+	SEED_DEFAULT = 42,
+	MONEY_TEXT_MAX = 24,
+};
+
+static const int64_t SEED_MAX = (1LL << 53) - 1; /* what every JSON reader keeps exact */
+static const int64_t COST_MAX_MICROS = 1000LL * 1000 * 1000 * 1000 * 1000;
+
+/* Opens a nested object when it is given; false when there is nothing to read. */
+static bool open_part(struct json_obj *o, const char *key, struct json_obj *ret_part)
+{
+	const struct json_val *v = NULL;
+	char path[JSON_PATH_MAX];
+	json_obj_object(o, key, &v);
+	if (!v)
+		return false;
+	json_obj_path(o, key, path);
+	json_obj_open(ret_part, v, path, o->err);
+	return true;
+}
+
+static void close_part(struct json_obj *o, struct json_obj *part)
+{
+	json_obj_adopt(o, json_obj_close(part));
+}
+
+static void read_resources(struct json_obj *o, struct job_spec *spec)
+{
+	struct json_obj part;
+	bool preemptible = false;
+	const char *type = NULL;
+	spec->device_count = 1;
+	json_obj_need(o, "resources");
+	if (!open_part(o, "resources", &part))
+		return;
+	json_obj_need(&part, "instance_type");
+	json_obj_str(&part, "instance_type", 1, SPEC_ID_MAX - 1, &type);
+	if (type && strspn(type, "abcdefghijklmnopqrstuvwxyz0123456789-._") != strlen(type))
+		json_obj_fail(&part, ERR_INVALID_VALUE, "instance_type",
+			"%s.instance_type: a name has lower-case letters, digits, '-', '.' and '_'", part.path);
+	else if (type)
+		memcpy(spec->instance_type, type, strlen(type) + 1);
+	json_obj_i64(&part, "count", 1, DEVICES_MAX, &spec->device_count);
+	if (!part.code && spec->device_count != 1)
+		json_obj_fail(&part, ERR_INVALID_VALUE, "count",
+			"%s.count: this version trains a job on 1 device, not on %lld", part.path,
+			(long long)spec->device_count);
+	json_obj_bool(&part, "preemptible", &preemptible);
+	if (preemptible)
+		json_obj_fail(&part, ERR_INVALID_VALUE, "preemptible",
+			"%s.preemptible: this version runs jobs that are not preempted; give false", part.path);
+	close_part(o, &part);
+}
+
+static void read_parallelism(struct json_obj *o)
+{
+	static const char *const axes[] = { "data", "tensor", "pipeline" };
+	struct json_obj part;
+	if (spec_json_is_auto(o, "parallelism") || !open_part(o, "parallelism", &part))
+		return;
+	for (size_t i = 0; i < ARRAY_LEN(axes); i++) {
+		int64_t ways = 1;
+		json_obj_i64(&part, axes[i], 1, DEVICES_MAX, &ways);
+		if (!part.code && ways != 1)
+			json_obj_fail(&part, ERR_INVALID_VALUE, axes[i],
+				"%s.%s: this version trains a job on 1 device, so it can only be 1", part.path,
+				axes[i]);
+	}
+	int64_t zero_stage = 0;
+	json_obj_i64(&part, "zero_stage", 0, ZERO_STAGE_MAX, &zero_stage);
+	close_part(o, &part);
+}
+
+static void read_residency(struct json_obj *o, struct job_spec *spec)
+{
+	const struct json_val *list = NULL;
+	json_obj_array(o, "residency", SPEC_REGIONS_MAX, &list);
+	for (size_t i = 0; i < json_array_len(list); i++) {
+		const char *name = json_str_or(json_array_at(list, i), NULL);
+		if (!name || !region_known(name) || strlen(name) >= SPEC_REGION_MAX) {
+			json_obj_fail(o, name ? ERR_INVALID_VALUE : ERR_INVALID_TYPE, "residency",
+				"%s.residency[%zu] must be a known region, like \"us\" or \"eu-west\"%s%.64s",
+				o->path, i, name ? ", not " : "", name ? name : "");
+			return;
+		}
+		memcpy(spec->residency[i], name, strlen(name) + 1);
+	}
+	spec->residency_count = (int)json_array_len(list);
+}
+
+static void read_limits(struct json_obj *o, struct spec_limits *limits)
+{
+	struct json_obj part;
+	const char *cost = NULL;
+	if (!open_part(o, "limits", &part))
+		return;
+	json_obj_i64(&part, "max_runtime_s", 1, RUNTIME_MAX_S, &limits->max_runtime_s);
+	json_obj_str(&part, "max_cost", 1, MONEY_TEXT_MAX, &cost);
+	int64_t micros = 0;
+	if (cost && (num_parse_micros(cost, &micros) < 0 || micros <= 0 || micros > COST_MAX_MICROS))
+		json_obj_fail(&part, ERR_INVALID_VALUE, "max_cost",
+			"%s.max_cost must be a decimal above 0 and at most 1000000000, with at most 6 digits "
+			"behind the point, like \"250.00\"",
+			part.path);
+	limits->max_cost_micros = micros;
+	close_part(o, &part);
+}
+
+static void read_every(struct json_obj *o, const char *key, int64_t *every, int64_t *keep)
+{
+	struct json_obj part;
+	if (!open_part(o, key, &part))
+		return;
+	json_obj_i64(&part, "every_steps", 0, SPEC_STEPS_MAX, every);
+	if (keep)
+		json_obj_i64(&part, "keep", 1, CHECKPOINT_KEEP_MAX, keep);
+	close_part(o, &part);
+}
+
+static void read_modes(struct json_obj *o, struct job_spec *spec)
+{
+	static const char *const recompute_words[] = { "none", NULL };
+	int precision = SPEC_FP32;
+	int priority = 1; /* "normal" */
+	int recompute = 0;
+	spec_json_word_or_auto(o, "precision", spec_json_precision_words, &precision);
+	spec_json_word_or_auto(o, "activation_checkpointing", recompute_words, &recompute);
+	json_obj_word(o, "priority", spec_json_priority_words, &priority);
+	spec->precision = (enum spec_precision)precision;
+	spec->priority = priority - 1;
+	spec->seed = SEED_DEFAULT;
+	json_obj_i64(o, "seed", 0, SEED_MAX, &spec->seed);
+}
+
+void spec_json_run_read(struct json_obj *o, struct job_spec *spec)
+{
+	spec->checkpoint_every_steps = CHECKPOINT_EVERY_DEFAULT;
+	spec->checkpoint_keep = CHECKPOINT_KEEP_DEFAULT;
+	spec->evaluation_every_steps = EVALUATION_EVERY_DEFAULT;
+	read_modes(o, spec);
+	read_resources(o, spec);
+	read_parallelism(o);
+	read_residency(o, spec);
+	read_limits(o, &spec->limits);
+	read_every(o, "checkpoint", &spec->checkpoint_every_steps, &spec->checkpoint_keep);
+	read_every(o, "evaluation", &spec->evaluation_every_steps, NULL);
+	spec_json_refuse(o, "lora", "this version trains all parameters: leave it out");
+	spec_json_refuse(o, "quote", "this version gives no quotes: leave it out");
+}
