@@ -78,7 +78,8 @@ def bible(cache):
     while kept < total * (1 - VALIDATION_SHARE):
         kept += len(verses[cut])
         cut += 1
-    training, validation = pathlib.Path(cache, "kjv-train.txt"), pathlib.Path(cache, "kjv-valid.txt")
+    training = pathlib.Path(cache, "kjv-train.txt")
+    validation = pathlib.Path(cache, "kjv-valid.txt")
     training.write_bytes(b"".join(verses[:cut]))
     validation.write_bytes(b"".join(verses[cut:]))
     return training, validation

@@ -81,7 +81,7 @@ def run(*arguments):
 
 
 def cache_folder():
-    base = os.environ.get("XDG_CACHE_HOME") or pathlib.Path(os.environ.get("HOME", "/tmp"), ".cache")
+    base = os.environ.get("XDG_CACHE_HOME") or os.environ.get("HOME", "/tmp") + "/.cache"
     folder = pathlib.Path(base, "trainyard")
     folder.mkdir(parents=True, exist_ok=True)
     return folder
