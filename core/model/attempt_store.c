@@ -1,0 +1,374 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The SQL of attempts. Rows are locked in the order job, attempt, devices, agent. */
+#include "core/model/attempt_store.h"
+
+#include "core/base/clock.h"
+#include "core/crypto/random.h"
+#include "core/model/residency.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MS_INTERVAL(param) param " * interval '1 millisecond'"
+
+/* ---------------------------------------------------------------- locking */
+
+#define LOCK_COLUMNS                                                                          \
+	"select a.id, a.epoch, a.agent_id, a.job_id, a.tenant_id, a.number, a.status, a.desired," \
+	" a.report_seq, a.last_step, j.status, j.cancel_requested_at is not null,"                \
+	" j.barren_failures, coalesce((j.spec->'checkpoint'->>'keep')::bigint, 3),"               \
+	" coalesce((j.progress->>'steps')::bigint, 0)"                                            \
+	" from jobs j join attempts a on a.job_id = j.id"
+
+static void copy_id(char dst[static IDENT_MAX], const char *src)
+{
+	snprintf(dst, IDENT_MAX, "%s", src);
+}
+
+static enum attempt_status status_of(const char *word)
+{
+	for (int i = 0; i < ATTEMPT_STATUS_COUNT; i++)
+		if (strcmp(attempt_status_word((enum attempt_status)i), word) == 0)
+			return (enum attempt_status)i;
+	assert(false && "a status that the table's check refuses");
+	return ATTEMPT_ENDED;
+}
+
+static enum attempt_desired desired_of(const char *word)
+{
+	if (strcmp(word, "cancel") == 0)
+		return ATTEMPT_CANCEL;
+	return strcmp(word, "pause") == 0 ? ATTEMPT_PAUSE : ATTEMPT_RUN;
+}
+
+static int take_attempt(
+	const struct db_result *r, const char *attempt_id, struct attempt *ret, struct err *err)
+{
+	if (db_rows(r) == 0)
+		return err_set(err, ERR_LEASE_LOST, NULL, "Attempt %s is over or belongs to somebody else.",
+			attempt_id);
+	struct attempt a = {
+		.epoch = db_i64(r, 0, 1),
+		.number = db_i64(r, 0, 5),
+		.status = status_of(db_str(r, 0, 6)),
+		.desired = desired_of(db_str(r, 0, 7)),
+		.report_seq = db_i64(r, 0, 8),
+		.last_step = db_i64(r, 0, 9),
+		.cancel_requested = db_bool(r, 0, 11),
+		.barren_failures = db_i64(r, 0, 12),
+		.keep = db_i64(r, 0, 13),
+		.steps = db_i64(r, 0, 14),
+	};
+	copy_id(a.id, db_str(r, 0, 0));
+	copy_id(a.agent_id, db_str(r, 0, 2));
+	copy_id(a.job_id, db_str(r, 0, 3));
+	copy_id(a.tenant_id, db_str(r, 0, 4));
+	int rc = job_status_parse(db_str(r, 0, 10), &a.job_status);
+	if (rc < 0)
+		return err_set(err, ERR_INTERNAL, NULL, "Job %s has an unknown status.", a.job_id);
+	*ret = a;
+	return 0;
+}
+
+int attempt_store_lock(
+	struct db_conn *conn, const struct attempt_fence *fence, struct attempt *ret, struct err *err)
+{
+	cleanup(db_result_freep) struct db_result *r = NULL;
+	int rc = db_exec(conn, &r, err,
+		LOCK_COLUMNS " where a.id = $1 and a.epoch = $2 and a.agent_id = $3"
+					 " and a.status <> 'ended' for update of j, a",
+		DB_TEXT(fence->attempt_id), DB_I64(fence->epoch), DB_TEXT(fence->agent_id));
+	return rc < 0 ? rc : take_attempt(r, fence->attempt_id, ret, err);
+}
+
+int attempt_store_lock_expired(
+	struct db_conn *conn, const char *attempt_id, struct attempt *ret, struct err *err)
+{
+	cleanup(db_result_freep) struct db_result *r = NULL;
+	int rc = db_exec(conn, &r, err,
+		LOCK_COLUMNS " where a.id = $1 and a.lease_until < yard_now()"
+					 " and a.status <> 'ended' for update of j, a",
+		DB_TEXT(attempt_id));
+	return rc < 0 ? rc : take_attempt(r, attempt_id, ret, err);
+}
+
+int attempt_store_flush(struct db_conn *conn, const struct attempt *a, struct err *err)
+{
+	return db_exec(conn, NULL, err,
+		"update attempts set report_seq = $2, last_step = $3,"
+		" progress_at = case when $4 then yard_now() else progress_at end"
+		" where id = $1 and status <> 'ended'",
+		DB_TEXT(a->id), DB_I64(a->report_seq), DB_I64(a->last_step), DB_BOOL(a->moved));
+}
+
+int attempt_store_expired(struct db_conn *conn, struct db_result **ret, struct err *err)
+{
+	return db_exec(conn, ret, err,
+		"select id, agent_id, job_id from attempts where status <> 'ended'"
+		" and lease_until < yard_now() order by lease_until limit $1",
+		DB_I64(ATTEMPT_STORE_EXPIRED_MAX));
+}
+
+/* ---------------------------------------------------------------- beats */
+
+/* {a,b} for a text[] or bigint[] parameter; ids hold no character that would need quoting. */
+static int beat_arrays(
+	const struct attempt_beat *beats, int count, struct buf *ids, struct buf *epochs)
+{
+	buf_char(ids, '{');
+	buf_char(epochs, '{');
+	for (int i = 0; i < count; i++) {
+		if (!ident_is(beats[i].attempt_id, "att"))
+			continue;
+		const char *comma = ids->len > 1 ? "," : "";
+		buf_printf(ids, "%s%s", comma, beats[i].attempt_id);
+		buf_printf(epochs, "%s%lld", comma, (long long)beats[i].epoch);
+	}
+	buf_char(ids, '}');
+	buf_char(epochs, '}');
+	return ids->failed < 0 ? ids->failed : epochs->failed;
+}
+
+int attempt_store_beat(struct db_conn *conn, const char *agent_id, struct attempt_beat *beats,
+	int count, struct err *err)
+{
+	assert(count <= ATTEMPT_STORE_BEATS_MAX);
+	cleanup(buf_finish) struct buf ids, epochs;
+	buf_init(&ids, (size_t)ATTEMPT_STORE_BEATS_MAX * (IDENT_MAX + 1) + 3);
+	buf_init(&epochs, (size_t)ATTEMPT_STORE_BEATS_MAX * 22 + 3);
+	int rc = beat_arrays(beats, count, &ids, &epochs);
+	if (rc < 0)
+		return err_set(err, rc, NULL, "Too many beats.");
+	cleanup(db_result_freep) struct db_result *r = NULL;
+	rc = db_exec(conn, &r, err,
+		"update attempts a set lease_until = yard_now() + " MS_INTERVAL(
+			"$4") " from unnest($1::text[], $2::bigint[]) as b (id, epoch)"
+				  " where a.id = b.id and a.epoch = b.epoch and a.agent_id = $3 and a.status <> "
+				  "'ended'"
+				  " returning a.id, a.epoch, a.report_seq",
+		DB_TEXT(buf_cstr(&ids)), DB_TEXT(buf_cstr(&epochs)), DB_TEXT(agent_id),
+		DB_I64(ATTEMPT_LEASE_MS));
+	if (rc < 0)
+		return rc;
+	for (int i = 0; i < count; i++) {
+		beats[i].alive = false;
+		for (int row = 0; row < db_rows(r); row++)
+			if (beats[i].epoch == db_i64(r, row, 1) &&
+				strcmp(beats[i].attempt_id, db_str(r, row, 0)) == 0) {
+				beats[i].alive = true;
+				beats[i].acked_seq = db_i64(r, row, 2);
+			}
+	}
+	return 0;
+}
+
+/* ---------------------------------------------------------------- placing */
+
+struct candidate {
+	char tenant_id[IDENT_MAX];
+	char instance_type[64];
+	char region[32];
+	int64_t device_count;
+	int64_t number;
+	struct residency_set set;
+};
+
+/* The job, locked, still queued and unheld; the agent, still ready. */
+static int lock_candidate(struct db_conn *conn, const char *job_id, const char *agent_id,
+	struct candidate *ret, struct err *err)
+{
+	cleanup(db_result_freep) struct db_result *r = NULL;
+	int rc = db_exec(conn, &r, err,
+		"select j.tenant_id, j.instance_type, j.device_count, j.attempt_count + 1,"
+		" j.residency::text, (select region from agents where id = $2 and status = 'ready'),"
+		" exists (select from attempts a where a.job_id = j.id and a.status <> 'ended')"
+		" from jobs j where j.id = $1 and j.status = 'queued' and j.cancel_requested_at is null"
+		" for update of j skip locked",
+		DB_TEXT(job_id), DB_TEXT(agent_id));
+	if (rc < 0)
+		return rc;
+	if (db_rows(r) == 0 || db_is_null(r, 0, 5) || db_bool(r, 0, 6))
+		return err_set(err, ERR_DB_CONFLICT, NULL, "Job %s is not free to be placed.", job_id);
+	struct candidate c = { .device_count = db_i64(r, 0, 2), .number = db_i64(r, 0, 3) };
+	copy_id(c.tenant_id, db_str(r, 0, 0));
+	snprintf(c.instance_type, sizeof(c.instance_type), "%s", db_str(r, 0, 1));
+	snprintf(c.region, sizeof(c.region), "%s", db_str(r, 0, 5));
+	rc = residency_set_parse(db_str(r, 0, 4), &c.set, err);
+	if (rc == 0)
+		*ret = c;
+	return rc;
+}
+
+static int insert_attempt(struct db_conn *conn, const struct candidate *c, const char *job_id,
+	const char *agent_id, const char *attempt_id, struct err *err)
+{
+	unsigned char bytes[(ATTEMPT_STORE_TOKEN_MAX - 1) / 2];
+	char token[ATTEMPT_STORE_TOKEN_MAX];
+	int rc = random_bytes(bytes, sizeof(bytes));
+	if (rc < 0)
+		return err_set(err, rc, NULL, "No random bytes.");
+	for (size_t i = 0; i < sizeof(bytes); i++)
+		snprintf(token + 2 * i, 3, "%02x", bytes[i]);
+	return db_exec(conn, NULL, err,
+		"insert into attempts (id, job_id, tenant_id, number, agent_id, token, lease_until,"
+		" status, resume_checkpoint_id, stall_ms)"
+		" select $1, j.id, j.tenant_id, $3, $4, $5, yard_now() + " MS_INTERVAL(
+			"$6") ", 'assigned', (select c.id from checkpoints c where c.job_id = j.id"
+				  "   and c.trimmed_at is null order by c.step desc, c.id desc limit 1),"
+				  " coalesce((j.plan->>'stall_ms')::bigint, $7) from jobs j where j.id = $2",
+		DB_TEXT(attempt_id), DB_TEXT(job_id), DB_I64(c->number), DB_TEXT(agent_id), DB_TEXT(token),
+		DB_I64(ATTEMPT_LEASE_MS), DB_I64(ATTEMPT_STALL_MS));
+}
+
+/* Ranks follow the devices' indexes. */
+static int hold_devices(struct db_conn *conn, const struct candidate *c, const char *agent_id,
+	const char *attempt_id, struct err *err)
+{
+	cleanup(db_result_freep) struct db_result *r = NULL;
+	int rc = db_exec(conn, &r, err,
+		"with free as (select id, device_index from devices where agent_id = $1"
+		"  and instance_type = $2 and open_state = 'idle' and deregistered_at is null"
+		"  and not withdrawn order by device_index limit $3 for update skip locked)"
+		" insert into attempt_devices (attempt_id, rank, device_id)"
+		" select $4, row_number() over (order by device_index) - 1, id from free"
+		" returning device_id",
+		DB_TEXT(agent_id), DB_TEXT(c->instance_type), DB_I64(c->device_count), DB_TEXT(attempt_id));
+	if (rc < 0)
+		return rc;
+	if (db_rows(r) < c->device_count)
+		return err_set(err, ERR_DB_CONFLICT, NULL, "Only %d of %lld devices are free.", db_rows(r),
+			(long long)c->device_count);
+	return segment_take(conn, attempt_id, err);
+}
+
+static int note_placement(struct db_conn *conn, const struct candidate *c, const char *job_id,
+	const char *agent_id, struct err *err)
+{
+	cleanup(buf_finish) struct buf data;
+	buf_init(&data, 1024);
+	struct json_writer w;
+	json_writer_init(&w, &data);
+	json_begin_object(&w);
+	json_field_i64(&w, "attempt", c->number);
+	json_field_str(&w, "instance_type", c->instance_type);
+	json_field_i64(&w, "count", c->device_count);
+	json_field_str(&w, "region", c->region);
+	json_end_object(&w);
+	int rc = db_exec(conn, NULL, err,
+		"update jobs set attempt_count = $2, blocked_code = null, blocked_message = null"
+		" where id = $1",
+		DB_TEXT(job_id), DB_I64(c->number));
+	int64_t seq;
+	if (rc == 0)
+		rc = job_event(conn, job_id, "job.assigned", buf_cstr(&data), &seq, err);
+	if (rc == 0)
+		rc = db_exec(conn, NULL, err, "update agents set version = version + 1 where id = $1",
+			DB_TEXT(agent_id));
+	return rc;
+}
+
+int attempt_store_place(struct db_conn *conn, const char *job_id, const char *agent_id,
+	struct attempt_placed *ret, struct err *err)
+{
+	struct candidate c = { 0 };
+	struct attempt_placed placed = { 0 };
+	bool residency_ok = false;
+	int rc = lock_candidate(conn, job_id, agent_id, &c, err);
+	if (rc < 0)
+		return rc;
+	ident_new(clock_system(), "att", placed.attempt_id);
+	placed.number = c.number;
+	struct residency_question question = {
+		.ask = RESIDENCY_DISPATCH,
+		.tenant_id = c.tenant_id,
+		.subject = job_id,
+		.allowed_set = &c.set,
+		.place = c.region,
+	};
+	rc = residency_decide(conn, &question, &residency_ok, err);
+	if (rc < 0)
+		return rc;
+	if (!residency_ok)
+		return ERR_RESIDENCY;
+	rc = insert_attempt(conn, &c, job_id, agent_id, placed.attempt_id, err);
+	if (rc == 0)
+		rc = hold_devices(conn, &c, agent_id, placed.attempt_id, err);
+	if (rc == 0)
+		rc = note_placement(conn, &c, job_id, agent_id, err);
+	if (rc == 0)
+		*ret = placed;
+	return rc;
+}
+
+/* ---------------------------------------------------------------- what agents ask */
+
+/* max_runtime_s counts the training of earlier attempts too. */
+static const char poll_sql[] =
+	"select g.version, coalesce((select jsonb_agg(jsonb_build_object("
+	" 'attempt_id', a.id, 'epoch', a.epoch, 'job_id', a.job_id, 'number', a.number,"
+	" 'status', a.status, 'desired', a.desired, 'token', a.token,"
+	" 'devices', (select jsonb_agg(d.device_index order by ad.rank) from attempt_devices ad"
+	"   join devices d on d.id = ad.device_id where ad.attempt_id = a.id),"
+	" 'stall_ms', a.stall_ms, 'residency', to_jsonb(j.residency), 'spec', j.spec,"
+	" 'max_runtime_s', case when j.max_runtime_s = 0 then 0 else greatest(1, j.max_runtime_s -"
+	"   coalesce((select floor(extract(epoch from sum(b.ended_at - b.training_at)))"
+	"     from attempts b where b.job_id = j.id and b.status = 'ended'), 0))::bigint end,"
+	" 'files', (select coalesce(jsonb_agg(jsonb_build_object('role', jf.role,"
+	"   'position', jf.position, 'file_id', f.id, 'filename', f.filename, 'sha256', f.sha256,"
+	"   'bytes', f.bytes) order by jf.role, jf.position), '[]')"
+	"   from job_files jf join files f on f.id = jf.file_id where jf.job_id = j.id),"
+	" 'resume', (select jsonb_build_object('checkpoint_id', c.id, 'step', c.step, 'files',"
+	"   (select coalesce(jsonb_agg(jsonb_build_object('name', cf.name, 'sha256', cf.sha256,"
+	"     'bytes', cf.bytes) order by cf.name), '[]') from checkpoint_files cf"
+	"     where cf.checkpoint_id = c.id))"
+	"   from checkpoints c where c.id = a.resume_checkpoint_id)"
+	" ) order by a.id) from attempts a join jobs j on j.id = a.job_id"
+	"  where a.agent_id = g.id and a.status <> 'ended'), '[]')"
+	" from agents g where g.id = $1";
+
+int attempt_store_write_poll(
+	struct db_conn *conn, const char *agent_id, struct json_writer *w, struct err *err)
+{
+	cleanup(db_result_freep) struct db_result *r = NULL;
+	int rc = db_exec(conn, &r, err, poll_sql, DB_TEXT(agent_id));
+	if (rc < 0)
+		return rc;
+	if (db_rows(r) == 0)
+		return err_set(err, ERR_NOT_FOUND, NULL, "There is no agent %s.", agent_id);
+	json_begin_object(w);
+	json_field_i64(w, "version", db_i64(r, 0, 0));
+	json_field_raw(w, "attempts", db_str(r, 0, 1));
+	json_end_object(w);
+	return 0;
+}
+
+int attempt_store_capability(struct db_conn *conn, const struct attempt_fence *fence,
+	const char *token, const char *sha256, struct attempt_capability *ret, struct err *err)
+{
+	cleanup(db_result_freep) struct db_result *r = NULL;
+	int rc = db_exec(conn, &r, err,
+		"select a.token, a.tenant_id, a.job_id, g.region, j.residency::text,"
+		" exists (select from job_files jf join files f on f.id = jf.file_id"
+		"   where jf.job_id = a.job_id and f.sha256 = $4)"
+		" or exists (select from checkpoints c join checkpoint_files cf on cf.checkpoint_id = c.id"
+		"   where c.job_id = a.job_id and cf.sha256 = $4)"
+		" from attempts a join jobs j on j.id = a.job_id join agents g on g.id = a.agent_id"
+		" where a.id = $1 and a.epoch = $2 and a.agent_id = $3 and a.status <> 'ended'",
+		DB_TEXT(fence->attempt_id), DB_I64(fence->epoch), DB_TEXT(fence->agent_id),
+		DB_TEXT(sha256));
+	if (rc < 0)
+		return rc;
+	const char *stored = db_rows(r) == 0 ? "" : db_str(r, 0, 0);
+	if (db_rows(r) == 0 || strlen(stored) != strlen(token) ||
+		!random_equal(stored, token, strlen(stored)))
+		return err_set(err, ERR_LEASE_LOST, NULL, "Attempt %s is over or belongs to somebody else.",
+			fence->attempt_id);
+	struct attempt_capability c = { .serves = db_bool(r, 0, 5) };
+	copy_id(c.tenant_id, db_str(r, 0, 1));
+	copy_id(c.job_id, db_str(r, 0, 2));
+	snprintf(c.region, sizeof(c.region), "%s", db_str(r, 0, 3));
+	snprintf(c.residency, sizeof(c.residency), "%s", db_str(r, 0, 4));
+	*ret = c;
+	return 0;
+}
