@@ -38,7 +38,7 @@ static const bool allowed[ATTEMPT_STATUS_COUNT][ATTEMPT_STATUS_COUNT] = {
 enum blame { BLAME_CUSTOMER, BLAME_PLATFORM, BLAME_REFUSED };
 static const struct {
 	const char *word;
-	enum blame blame = BLAME_PLATFORM;
+	enum blame blame;
 } reasons[] = {
 	{ "user_error", BLAME_CUSTOMER },
 	{ "out_of_memory", BLAME_CUSTOMER },
