@@ -56,3 +56,7 @@ int usage_store_write(struct db_conn *conn, const char *tenant_id,
  * (0 = from the first). NOT_FOUND when the tenant has no such job. */
 int usage_store_write_job(struct db_conn *conn, const char *tenant_id, const char *job_id,
 	int64_t after, int limit, struct json_writer *w, struct err *err) must_check;
+
+/* Begins a read-only transaction in which every answer is of one instant of the database; the
+ * caller ends it with db_commit or db_rollback. */
+int usage_store_snapshot(struct db_conn *conn, struct err *err) must_check;

@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The statement that adds up every device. One connection, one thread. */
+#include "core/model/reconcile_store.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define US(expr) "(extract(epoch from " expr ") * 1000000)::bigint"
+#define STATE_SUM(state)                                                                        \
+	"coalesce(sum(" US("upper(g.period) - lower(g.period)") ") filter (where g.state = '" state \
+															"'), 0)"
+
+/* A device's tiling begins at registration and ends where its open interval begins, or where it was
+ * deregistered. A segment's neighbour before it must end where it begins. $1: only bad ones. */
+static const char devices_sql[] =
+	"with t as materialized (select yard_now() as now), d as materialized ("
+	" select d.*, coalesce(d.deregistered_at, d.open_since) as tiled_to,"
+	"  coalesce(d.deregistered_at, greatest(t.now, d.open_since)) as hi from devices d, t"
+	"), g as (select s.*, lag(upper(s.period)) over w as before from segments s"
+	" window w as (partition by s.device_id order by lower(s.period), s.id)"
+	"), sums as (select d.id, min(lower(g.period)) as first, max(upper(g.period)) as last,"
+	"  " STATE_SUM("billed") " as billed, " STATE_SUM(
+		"unbilled") " as unbilled,"
+					"  " STATE_SUM("idle") " as idle, " STATE_SUM(
+						"lost") " as lost,"
+								"  count(*) filter (where lower(g.period) > g.before) as gaps,"
+								"  count(*) filter (where lower(g.period) < g.before) as overlaps,"
+								"  count(*) filter (where date_trunc('milliseconds', "
+								"lower(g.period)) <> lower(g.period)"
+								"   or date_trunc('milliseconds', upper(g.period)) <> "
+								"upper(g.period)) as fractions,"
+								"  count(*) filter (where g.state = 'billed' and (p.instance_type "
+								"<> d.instance_type"
+								"   or p.effective_from > lower(g.period) or exists (select from "
+								"prices n"
+								"    where n.instance_type = d.instance_type and n.currency = "
+								"p.currency"
+								"    and n.effective_from > p.effective_from and n.effective_from "
+								"< upper(g.period))))"
+								"   as mispriced,"
+								"  count(*) filter (where g.state = 'billed' and"
+								"   date_trunc('month', lower(g.period) at time zone 'UTC') <>"
+								"   date_trunc('month', (upper(g.period) - interval '1 "
+								"microsecond') at time zone 'UTC'))"
+								"   as over_month,"
+								"  count(*) filter (where g.attempt_id is not null and not exists "
+								"(select from attempts a"
+								"   join attempt_devices h on h.attempt_id = a.id where a.id = "
+								"g.attempt_id"
+								"   and h.device_id = d.id and a.job_id = g.job_id and a.tenant_id "
+								"= g.tenant_id))"
+								"   as unattested"
+								" from d left join g on g.device_id = d.id left join prices p on "
+								"p.id = g.price_id"
+								" group by d.id"
+								"), all_of as (select d.id, d.instance_type, d.deregistered_at is "
+								"null as serving,"
+								"  " US(
+									"d.hi - d.registered_at") " as in_service, s.billed, "
+															  "s.unbilled, s.idle, s.lost,"
+															  "  " US(
+																  "d.hi - d.tiled_to") " as open,"
+																					   "  s.gaps + "
+																					   "(coalesce("
+																					   "s.first, "
+																					   "d.tiled_to)"
+																					   " > "
+																					   "d."
+																					   "registered_"
+																					   "at)::int"
+																					   "   + "
+																					   "(coalesce("
+																					   "s.last, "
+																					   "d."
+																					   "registered_"
+																					   "at) < "
+																					   "d.tiled_to "
+																					   "and s.last "
+																					   "is not "
+																					   "null)::int "
+																					   "as gaps,"
+																					   "  "
+																					   "s.overlaps "
+																					   "+ (s.first "
+																					   "< "
+																					   "d."
+																					   "registered_"
+																					   "at)::int + "
+																					   "(s.last > "
+																					   "d.tiled_to)"
+																					   "::int as "
+																					   "overlaps,"
+																					   "  "
+																					   "s."
+																					   "fractions "
+																					   "+ "
+																					   "(date_"
+																					   "trunc('"
+																					   "millisecond"
+																					   "s', "
+																					   "d."
+																					   "registered_"
+																					   "at) <> "
+																					   "d."
+																					   "registered_"
+																					   "at)::int"
+																					   "   as "
+																					   "fractions, "
+																					   "s."
+																					   "mispriced, "
+																					   "s.over_"
+																					   "month,"
+																					   "  "
+																					   "s."
+																					   "unattested "
+																					   "+ "
+																					   "((d.open_"
+																					   "state <> "
+																					   "'idle') <> "
+																					   "(d.open_"
+																					   "attempt_id "
+																					   "is not "
+																					   "null))::int"
+																					   "   as "
+																					   "unattested"
+																					   " from d "
+																					   "join sums "
+																					   "s on s.id "
+																					   "= d.id"
+																					   "), checked "
+																					   "as (select "
+																					   "a.*,"
+																					   "  "
+																					   "in_service "
+																					   "- billed - "
+																					   "unbilled - "
+																					   "idle - "
+																					   "lost - "
+																					   "open as "
+																					   "difference "
+																					   "from "
+																					   "all_of a) "
+																					   "select id, "
+																					   "instance_"
+																					   "type, "
+																					   "serving, "
+																					   "in_service,"
+																					   " billed, "
+																					   "unbilled, "
+																					   "idle, "
+																					   "lost, "
+																					   "open, "
+																					   "difference,"
+																					   " gaps, "
+																					   "overlaps, "
+																					   "fractions, "
+																					   "mispriced, "
+																					   "over_month,"
+																					   " unattested"
+																					   " from "
+																					   "checked "
+																					   "where not "
+																					   "$1 or "
+																					   "difference "
+																					   "<> 0"
+																					   " or gaps + "
+																					   "overlaps + "
+																					   "fractions "
+																					   "+ "
+																					   "mispriced "
+																					   "+ "
+																					   "over_month "
+																					   "+ "
+																					   "unattested "
+																					   "> 0 "
+																					   "order by "
+																					   "id";
+
+void reconcile_store_finish(struct reconcile *r)
+{
+	free(r->devices);
+	*r = (struct reconcile){ 0 };
+}
+
+bool reconcile_store_is_bad(const struct reconcile_device *d)
+{
+	return d->difference_us || d->gaps || d->overlaps || d->fractions || d->mispriced ||
+		d->over_month || d->unattested;
+}
+
+int reconcile_store_devices(
+	struct db_conn *conn, bool only_bad, struct reconcile *ret, struct err *err)
+{
+	cleanup(db_result_freep) struct db_result *r = NULL;
+	int rc = db_exec(conn, &r, err, devices_sql, DB_BOOL(only_bad));
+	if (rc < 0)
+		return rc;
+	struct reconcile all = { .count = (size_t)db_rows(r) };
+	all.devices = calloc(all.count + 1, sizeof(*all.devices));
+	if (!all.devices)
+		return err_set(err, ERR_NO_MEMORY, NULL, "out of memory");
+	for (int i = 0; i < db_rows(r); i++) {
+		struct reconcile_device *d = &all.devices[i];
+		*d = (struct reconcile_device){
+			.in_service_now = db_bool(r, i, 2),
+			.in_service_us = db_i64(r, i, 3),
+			.billed_us = db_i64(r, i, 4),
+			.unbilled_us = db_i64(r, i, 5),
+			.idle_us = db_i64(r, i, 6),
+			.lost_us = db_i64(r, i, 7),
+			.open_us = db_i64(r, i, 8),
+			.difference_us = db_i64(r, i, 9),
+			.gaps = db_i64(r, i, 10),
+			.overlaps = db_i64(r, i, 11),
+			.fractions = db_i64(r, i, 12),
+			.mispriced = db_i64(r, i, 13),
+			.over_month = db_i64(r, i, 14),
+			.unattested = db_i64(r, i, 15),
+		};
+		(void)snprintf(d->id, sizeof(d->id), "%s", db_str(r, i, 0));
+		(void)snprintf(d->instance_type, sizeof(d->instance_type), "%s", db_str(r, i, 1));
+		all.bad += reconcile_store_is_bad(d);
+	}
+	*ret = all;
+	return 0;
+}
+
+void reconcile_store_explain(const struct reconcile_device *d, struct buf *out)
+{
+	const struct {
+		int64_t count;
+		const char *what;
+	} parts[] = {
+		{ d->gaps, "gaps between segments" },
+		{ d->overlaps, "overlaps of segments" },
+		{ d->fractions, "bounds that are not whole milliseconds" },
+		{ d->mispriced, "billed segments at a price that was not in force" },
+		{ d->over_month, "billed segments across a month's end" },
+		{ d->unattested, "segments or holders without their attempt" },
+	};
+	(void)buf_printf(out, "%s: ", d->id);
+	if (d->difference_us)
+		(void)buf_printf(out, "%" PRId64 ".%03d ms of service are %s",
+			(d->difference_us < 0 ? -d->difference_us : d->difference_us) / 1000,
+			abs((int)(d->difference_us % 1000)),
+			d->difference_us > 0 ? "in no segment" : "counted twice");
+	const char *separator = d->difference_us ? "; " : "";
+	for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
+		if (parts[i].count == 0)
+			continue;
+		(void)buf_printf(out, "%s%" PRId64 " %s", separator, parts[i].count, parts[i].what);
+		separator = "; ";
+	}
+	(void)buf_char(out, '\n');
+}
