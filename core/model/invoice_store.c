@@ -82,7 +82,7 @@ static int wanted_span(struct db_conn *conn, const char *tenant_id, int64_t from
 int invoice_store_next_period(struct db_conn *conn, const char *tenant_id, int64_t from_us,
 	int64_t to_us, struct invoice_period *ret, int64_t *ret_to_us, bool *ret_found, struct err *err)
 {
-	struct invoice_period span;
+	struct invoice_period span = { 0 };
 	int rc = wanted_span(conn, tenant_id, from_us, to_us, &span, err);
 	if (rc < 0)
 		return rc;

@@ -276,7 +276,7 @@ int usage_store_write(struct db_conn *conn, const char *tenant_id,
 	const struct usage_window *window, enum usage_group group, struct json_writer *w,
 	struct err *err)
 {
-	struct bounds bounds;
+	struct bounds bounds = { 0 };
 	int rc = window_bounds(conn, window, &bounds, err);
 	if (rc < 0)
 		return rc;

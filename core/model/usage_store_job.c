@@ -185,7 +185,7 @@ int usage_store_write_job(struct db_conn *conn, const char *tenant_id, const cha
 	rc = usage_store_job_total(conn, job_id, &total, err);
 	if (rc < 0)
 		return rc;
-	struct amounts amounts;
+	struct amounts amounts = { 0 };
 	rc = load_amounts(conn, job_id, &amounts, err);
 	if (rc < 0)
 		return rc;
