@@ -12,7 +12,7 @@ int file_store_lock_content(
 	struct db_conn *conn, const char *tenant_id, const char *sha256, struct err *err)
 {
 	return db_exec(conn, NULL, err,
-		"select pg_advisory_xact_lock(hashtextextended($1 || '/' || $2, 0))", DB_TEXT(tenant_id),
+		"select pg_advisory_xact_lock(hashtextextended($1::text || '/' || $2::text, 0))", DB_TEXT(tenant_id),
 		DB_TEXT(sha256));
 }
 

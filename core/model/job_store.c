@@ -2,6 +2,8 @@
  * SQL of submitted jobs. One connection, one thread. */
 #include "core/model/job_store.h"
 
+#include <stdio.h>
+
 static int insert_files(struct db_conn *conn, const char *job_id, const char *role,
 	const char *const *ids, int count, struct err *err)
 {
@@ -51,5 +53,18 @@ int job_store_exists(struct db_conn *conn, const char *tenant_id, const char *id
 	if (db_rows(r) == 0)
 		return err_set(err, ERR_NOT_FOUND, NULL, "There is no such job");
 	*ret_finished = db_bool(r, 0, 0);
+	return 0;
+}
+
+int job_store_instance_types(
+	struct db_conn *conn, char *ret_names, size_t max_bytes, struct err *err)
+{
+	cleanup(db_result_freep) struct db_result *r = NULL;
+	int rc = db_exec(conn, &r, err,
+		"select coalesce(string_agg(name, ', ' order by sort_order, name), '')"
+		" from instance_types");
+	if (rc < 0)
+		return rc;
+	snprintf(ret_names, max_bytes, "%s", db_str(r, 0, 0));
 	return 0;
 }

@@ -40,3 +40,7 @@ int job_store_insert(struct db_conn *conn, const struct job_new *job, struct err
 /* 0 when the tenant has this job, NOT_FOUND otherwise. */
 int job_store_exists(struct db_conn *conn, const char *tenant_id, const char *id,
 	bool *ret_finished, struct err *err) must_check;
+
+/* Names of the catalogue's instance types, "a, b, c", cut at max_bytes: for error messages. */
+int job_store_instance_types(
+	struct db_conn *conn, char *ret_names, size_t max_bytes, struct err *err) must_check;

@@ -139,7 +139,7 @@ static void write_checkpoint(struct json_writer *w, const struct db_result *r, i
 	json_field_str(w, "object", "job.checkpoint");
 	json_field_str(w, "created_at", db_str(r, row, 1));
 	json_field_str(w, "job_id", db_str(r, row, 2));
-	json_field_i64(w, "step_number", db_i64(r, row, 3));
+	json_field_i64(w, "step", db_i64(r, row, 3));
 	json_field_i64(w, "bytes", db_i64(r, row, 4));
 	json_field_raw(w, "metrics", db_str(r, row, 5));
 	json_field_raw(w, "residency", db_str(r, row, 6));

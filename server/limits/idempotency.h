@@ -34,8 +34,7 @@ struct idempotency {
  * known already, res is filled with it, *ret_replayed is true and the handler returns 0 at once.
  * Errors: INVALID_VALUE (the key), IDEMPOTENCY_BUSY, IDEMPOTENCY_REUSE. */
 int idempotency_begin(struct request *req, struct db_conn *conn, const char *content,
-	struct idempotency *ret, struct response *res, bool *ret_replayed,
-	struct err *err) must_check;
+	struct idempotency *ret, struct response *res, bool *ret_replayed, struct err *err) must_check;
 
 /* Last thing inside the transaction, the response complete: keeps status, Location and body (or
  * `body` instead, where the real one holds a secret). */

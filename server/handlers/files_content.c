@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * GET /v1/files/{id}/content: the bytes as they were uploaded.
+ * Runs on a worker thread. */
+#include "server/handlers/handlers.h"
+
+#include "core/model/file_store.h"
+#include "server/limits/args.h"
+#include "server/storage/blob.h"
+
+int files_content(struct request *req, struct response *res, struct err *err)
+{
+	const char *id = NULL;
+	int rc = args_id(req, "id", "file", "file", &id, err);
+	if (rc < 0)
+		return rc;
+	struct db_conn *conn = NULL;
+	rc = db_pool_get(req->app->pool, APP_DB_WAIT_MS, &conn, err);
+	if (rc < 0)
+		return rc;
+	struct file file;
+	rc = file_store_get(conn, req->principal.tenant_id, id, &file, err);
+	db_pool_put(req->app->pool, conn);
+	if (rc < 0)
+		return rc;
+	const char *etag = arena_strdup(&req->arena, file.sha256);
+	if (!etag)
+		return err_set(err, ERR_NO_MEMORY, NULL, "No memory for the reply");
+	int fd = -1;
+	int64_t bytes = 0;
+	rc = blob_store_open(req->app->blobs, req->principal.tenant_id, file.sha256, &fd, &bytes, err);
+	if (rc < 0)
+		return rc;
+	response_file(res, fd, bytes, "application/octet-stream", etag, file.filename);
+	return 0;
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * GET /v1/files/{id}: one file's object.
+ * Runs on a worker thread. */
+#include "server/handlers/handlers.h"
+
+#include "core/model/file_store.h"
+#include "server/limits/args.h"
+
+int files_get(struct request *req, struct response *res, struct err *err)
+{
+	const char *id = NULL;
+	int rc = args_id(req, "id", "file", "file", &id, err);
+	if (rc < 0)
+		return rc;
+	struct db_conn *conn = NULL;
+	rc = db_pool_get(req->app->pool, APP_DB_WAIT_MS, &conn, err);
+	if (rc < 0)
+		return rc;
+	rc = file_store_write(conn, req->principal.tenant_id, id, &res->json, err);
+	db_pool_put(req->app->pool, conn);
+	return rc;
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * GET /v1/files: a tenant's files, newest first.
+ * Runs on a worker thread. */
+#include "server/handlers/handlers.h"
+
+#include "core/model/file_store.h"
+#include "server/limits/args.h"
+
+int files_list(struct request *req, struct response *res, struct err *err)
+{
+	static const char *const known[] = { "after", "before", "limit", "purpose", NULL };
+	struct page page;
+	const char *purpose = NULL;
+	int rc = args_only(req, known, err);
+	if (rc == 0)
+		rc = args_page(req, "file", &page, err);
+	if (rc == 0)
+		rc = args_name(req, "purpose", FILE_PURPOSE_MAX, &purpose, err);
+	if (rc < 0)
+		return rc;
+	struct db_conn *conn = NULL;
+	rc = db_pool_get(req->app->pool, APP_DB_WAIT_MS, &conn, err);
+	if (rc < 0)
+		return rc;
+	rc = file_store_list(conn, req->principal.tenant_id, purpose, &page, &res->json, err);
+	db_pool_put(req->app->pool, conn);
+	return rc;
+}

@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * POST /v1/jobs: reads the spec, compiles its plan, checks files, residency and the device's
+ * memory, and queues the job; all that is written is written in one transaction with the
+ * idempotency record. Runs on a worker thread. */
+#include "server/handlers/handlers.h"
+
+#include "core/base/ident.h"
+#include "core/model/file_store.h"
+#include "core/model/instance_type_store.h"
+#include "core/model/job.h"
+#include "core/model/job_render.h"
+#include "core/model/job_store.h"
+#include "core/model/price_store.h"
+#include "core/model/residency.h"
+#include "core/model/tenant_store.h"
+#include "core/spec/region.h"
+#include "core/spec/spec_json.h"
+#include "server/limits/idempotency.h"
+#include "server/settings.h"
+#include "workers/plan/plan.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+	SPEC_JSON_MAX = 512 * 1024,
+	TYPE_NAMES_MAX = 400,
+	SECONDS_PER_HOUR = 3600,
+};
+
+struct creation {
+	struct request *req;
+	struct response *res;
+	char id[IDENT_MAX];
+	struct job_spec spec;
+	struct plan *plan; /* NULL while the data's shape is not known */
+	const char *metadata_json;
+	struct residency_set residency;
+	bool refused;
+};
+
+/* A plan needs the shape of a sample; a spec that leaves it to the data is planned by the trainer,
+ * once it has read the data. */
+static int compile_plan(struct creation *c, struct err *err)
+{
+	struct err detail = { 0 };
+	int rc = plan_compile(&c->spec, NULL, &c->plan, &detail);
+	if (rc == ERR_MISSING_FIELD) {
+		c->plan = NULL;
+		return 0;
+	}
+	if (rc < 0)
+		*err = detail;
+	return rc;
+}
+
+static int read_body(struct creation *c, struct err *err)
+{
+	const struct json_val *metadata = NULL;
+	int rc = spec_json_read(c->req->json, &c->spec, &metadata, err);
+	if (rc < 0)
+		return rc;
+	if (metadata) {
+		cleanup(freep) char *text = json_dump(metadata);
+		c->metadata_json = text ? arena_strdup(&c->req->arena, text) : NULL;
+		if (!c->metadata_json)
+			return err_set(err, ERR_NO_MEMORY, "$.metadata", "No memory for the metadata");
+	}
+	return compile_plan(c, err);
+}
+
+/* The narrower of each pair where one contains the other. */
+static int narrow(struct residency_set *set, const struct residency_set *other, struct err *err)
+{
+	struct residency_set both = { 0 };
+	for (int i = 0; i < set->count; i++) {
+		for (int j = 0; j < other->count; j++) {
+			const char *a = set->region[i], *b = other->region[j];
+			const char *inner = region_contains(a, b) ? b : region_contains(b, a) ? a : NULL;
+			int rc = inner ? residency_set_add(&both, inner, err) : 0;
+			if (rc < 0)
+				return rc;
+		}
+	}
+	*set = both;
+	return 0;
+}
+
+static int hold_file(struct creation *c, struct db_conn *conn, const char *role, int position,
+	const char *file_id, struct err *err)
+{
+	char path[64];
+	if (json_kind(json_get(c->req->json, role)) == JSON_STR)
+		snprintf(path, sizeof(path), "$.%s", role);
+	else
+		snprintf(path, sizeof(path), "$.%s[%d]", role, position);
+	struct file file;
+	int rc = file_store_hold(conn, c->req->principal.tenant_id, file_id, &file, err);
+	if (rc == ERR_NOT_FOUND)
+		return err_set(err, ERR_INVALID_VALUE, path, "%s: there is no file %s", path, file_id);
+	if (rc < 0)
+		return rc;
+	if (!file.processed)
+		return err_set(
+			err, ERR_CONFLICT, path, "%s: the file %s is not processed yet", path, file_id);
+	rc = narrow(&c->residency, &file.residency, err);
+	if (rc == 0 && c->residency.count == 0)
+		return err_set(err, ERR_RESIDENCY, path,
+			"%s: no region that the job may use is allowed for the file %s", path, file_id);
+	return rc;
+}
+
+/* The tenant's set, tightened by the spec's, narrowed by each file's. */
+static int settle_residency(struct creation *c, struct db_conn *conn, struct err *err)
+{
+	struct residency_set tenants, asked = { 0 };
+	int rc = tenant_store_residency(conn, c->req->principal.tenant_id, &tenants, err);
+	for (int i = 0; rc == 0 && i < c->spec.residency_count; i++)
+		rc = residency_set_add(&asked, c->spec.residency[i], err);
+	if (rc == 0)
+		rc = residency_tighten(&tenants, &asked, &c->residency, err);
+	if (rc == ERR_RESIDENCY || rc == ERR_INVALID_VALUE)
+		snprintf(err->param, sizeof(err->param), "$.residency");
+	for (int i = 0; rc == 0 && i < c->spec.training_file_count; i++)
+		rc = hold_file(c, conn, "training_file", i, c->spec.training_file[i], err);
+	for (int i = 0; rc == 0 && i < c->spec.validation_file_count; i++)
+		rc = hold_file(c, conn, "validation_file", i, c->spec.validation_file[i], err);
+	if (rc < 0)
+		return rc;
+	/* Checkpoints and the model will be in this server's store: that is the place asked about. */
+	bool allowed = false;
+	rc = residency_decide(conn,
+		&(struct residency_question){ .ask = RESIDENCY_SUBMIT,
+			.tenant_id = c->req->principal.tenant_id,
+			.subject = c->id,
+			.allowed_set = &c->residency,
+			.place = c->req->app->settings->region },
+		&allowed, err);
+	if (rc == 0)
+		c->refused = !allowed; /* the decision's row stays: the transaction goes on */
+	return rc;
+}
+
+static double gib(int64_t bytes)
+{
+	return (double)bytes / (1024.0 * 1024.0 * 1024.0);
+}
+
+static int check_device(struct creation *c, struct db_conn *conn, struct err *err)
+{
+	static const char path[] = "$.resources.instance_type";
+	struct instance_type type;
+	int rc = instance_type_store_get(conn, c->spec.instance_type, &type, err);
+	if (rc == ERR_NOT_FOUND) {
+		char names[TYPE_NAMES_MAX];
+		rc = job_store_instance_types(conn, names, sizeof(names), err);
+		if (rc < 0)
+			return rc;
+		return err_set(err, ERR_INVALID_VALUE, path,
+			"%s: there is no instance type %s; there are: %s", path, c->spec.instance_type, names);
+	}
+	if (rc < 0)
+		return rc;
+	if (c->plan && c->plan->total_bytes > type.memory_bytes)
+		return err_set(err, ERR_PLAN_TOO_LARGE, "$.model",
+			"The plan needs %" PRId64 " bytes (%.2f GiB); a device of %s has %" PRId64
+			" bytes (%.2f GiB)",
+			c->plan->total_bytes, gib(c->plan->total_bytes), type.name, type.memory_bytes,
+			gib(type.memory_bytes));
+	return 0;
+}
+
+/* What the money pays for, at today's price, bounds the run like a runtime does. */
+static int apply_max_cost(struct creation *c, struct db_conn *conn, struct err *err)
+{
+	struct spec_limits *limits = &c->spec.limits;
+	if (limits->max_cost_micros == 0)
+		return 0;
+	struct price price;
+	int rc = price_store_at(conn, c->spec.instance_type, PRICE_NOW, &price, err);
+	if (rc == ERR_NOT_FOUND || (rc == 0 && price.micros_per_hour == 0))
+		return 0; /* what costs nothing has no limit */
+	if (rc < 0)
+		return rc;
+	__int128 seconds = (__int128)limits->max_cost_micros * SECONDS_PER_HOUR /
+		((__int128)price.micros_per_hour * c->spec.device_count);
+	if (seconds < 1)
+		return err_set(err, ERR_INVALID_VALUE, "$.limits.max_cost",
+			"$.limits.max_cost does not pay for one second of %s", c->spec.instance_type);
+	if (limits->max_runtime_s == 0 || seconds < limits->max_runtime_s)
+		limits->max_runtime_s = seconds > INT32_MAX ? INT32_MAX : (int64_t)seconds;
+	return 0;
+}
+
+static void write_plan(struct buf *out, const struct plan *p)
+{
+	struct json_writer w;
+	json_writer_init(&w, out);
+	json_begin_object(&w);
+	if (p) {
+		json_field_i64(&w, "total_bytes", p->total_bytes);
+		json_key(&w, "bytes");
+		json_begin_object(&w);
+		for (int k = 0; k < PLAN_KIND_COUNT; k++)
+			json_field_i64(&w, plan_kind_word((enum plan_buffer_kind)k), p->kind_bytes[k]);
+		json_end_object(&w);
+		json_field_i64(&w, "parameters", p->parameter_count);
+		json_field_i64(&w, "batch", p->batch);
+		json_field_i64(&w, "micro_batch", p->micro_batch);
+		json_field_i64(&w, "micro_steps", p->micro_steps);
+		json_field_f64(&w, "flops_per_step", p->flops_per_step);
+		json_field_f64(&w, "flops_per_sample", p->flops_per_sample);
+		json_key(&w, "steps");
+		if (p->total_steps > 0)
+			json_put_i64(&w, p->total_steps);
+		else
+			json_put_null(&w);
+	}
+	json_end_object(&w);
+}
+
+static int insert_job(
+	struct creation *c, struct db_conn *conn, struct buf *spec, struct buf *plan, struct err *err)
+{
+	const char *training[SPEC_FILES_MAX], *validation[SPEC_FILES_MAX];
+	for (int i = 0; i < c->spec.training_file_count; i++)
+		training[i] = c->spec.training_file[i];
+	for (int i = 0; i < c->spec.validation_file_count; i++)
+		validation[i] = c->spec.validation_file[i];
+	/* The stored spec says where the job may really be. */
+	c->spec.residency_count = c->residency.count;
+	memcpy(c->spec.residency, c->residency.region, sizeof(c->spec.residency));
+	int rc = spec_json_write(&c->spec, spec);
+	write_plan(plan, c->plan);
+	if (rc < 0 || spec->failed || plan->failed)
+		return err_set(err, rc < 0 ? rc : ERR_NO_MEMORY, NULL, "Writing the spec failed");
+	struct job_new job = { .id = c->id,
+		.tenant_id = c->req->principal.tenant_id,
+		.name = c->spec.name,
+		.spec_json = buf_cstr(spec),
+		.plan_json = buf_cstr(plan),
+		.metadata_json = c->metadata_json,
+		.residency = &c->residency,
+		.instance_type = c->spec.instance_type,
+		.device_count = c->spec.device_count,
+		.priority = c->spec.priority,
+		.max_runtime_s = c->spec.limits.max_runtime_s,
+		.created_by = c->req->principal.id,
+		.training_files = training,
+		.training_file_count = c->spec.training_file_count,
+		.validation_files = validation,
+		.validation_file_count = c->spec.validation_file_count };
+	return job_store_insert(conn, &job, err);
+}
+
+static int insert_and_queue(struct creation *c, struct db_conn *conn, struct err *err)
+{
+	struct buf spec, plan;
+	buf_init(&spec, SPEC_JSON_MAX);
+	buf_init(&plan, SPEC_JSON_MAX);
+	int rc = insert_job(c, conn, &spec, &plan, err);
+	buf_finish(&spec);
+	buf_finish(&plan);
+	if (rc < 0)
+		return rc;
+	return job_move(conn, c->id, JOB_QUEUED, NULL, NULL, err);
+}
+
+static int create_in_tx(struct db_conn *conn, void *ctx, struct err *err)
+{
+	struct creation *c = ctx;
+	struct idempotency idem;
+	bool replayed = false;
+	c->refused = false;
+	int rc = idempotency_begin(c->req, conn, NULL, &idem, c->res, &replayed, err);
+	if (rc < 0 || replayed)
+		return rc;
+	rc = check_device(c, conn, err);
+	if (rc == 0)
+		rc = apply_max_cost(c, conn, err);
+	if (rc == 0)
+		rc = settle_residency(c, conn, err);
+	if (rc < 0 || c->refused)
+		return rc;
+	rc = insert_and_queue(c, conn, err);
+	if (rc == 0)
+		rc = job_render_one(conn, c->req->principal.tenant_id, c->id, &c->res->json, err);
+	if (rc < 0)
+		return rc;
+	response_created(c->res, "/v1/jobs/%s", c->id);
+	return idempotency_finish(&idem, conn, c->res, NULL, err);
+}
+
+int jobs_create(struct request *req, struct response *res, struct err *err)
+{
+	cleanup(freep) struct creation *c = calloc(1, sizeof(*c)); /* a spec is large */
+	if (!c)
+		return err_set(err, ERR_NO_MEMORY, NULL, "No memory for the job");
+	c->req = req;
+	c->res = res;
+	int rc = read_body(c, err);
+	if (rc == 0) {
+		ident_new(req->app->clock, "job", c->id);
+		rc = db_tx(req->app->pool, APP_DB_WAIT_MS, create_in_tx, c, err);
+	}
+	plan_destroy(c->plan);
+	if (rc < 0)
+		return rc;
+	return c->refused ? ERR_RESIDENCY : 0;
+}

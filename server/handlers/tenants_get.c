@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * GET /v1/tenants/{id}: one tenant's object, for the operator.
+ * Runs on a worker thread. */
+#include "server/handlers/handlers.h"
+
+#include "core/model/tenant_store.h"
+#include "server/limits/args.h"
+
+int tenants_get(struct request *req, struct response *res, struct err *err)
+{
+	const char *id = NULL;
+	int rc = args_id(req, "id", "tenant", "tenant", &id, err);
+	if (rc < 0)
+		return rc;
+	struct db_conn *conn = NULL;
+	rc = db_pool_get(req->app->pool, APP_DB_WAIT_MS, &conn, err);
+	if (rc < 0)
+		return rc;
+	rc = tenant_store_write(conn, id, &res->json, err);
+	db_pool_put(req->app->pool, conn);
+	return rc;
+}
