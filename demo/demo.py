@@ -187,8 +187,8 @@ def segments_of(client, jobs):
 
 def close_books(env, tenant):
     """Drafts, checks conservation and finalizes; what the operator's cron does."""
-    done = subprocess.run([BUILD / "billing/trainyard-billing", "close", f"--tenant={tenant}",
-                           "--to=now"], text=True, capture_output=True, check=False,
+    done = subprocess.run([BUILD / "billing/trainyard-billing", "close", f"--tenant={tenant}"],
+                          text=True, capture_output=True, check=False,
                           stdin=subprocess.DEVNULL, env={**os.environ, **env})
     require(done.returncode == 0, f"trainyard-billing close: {done.stdout}{done.stderr}")
     for line in done.stdout.splitlines():
@@ -210,7 +210,7 @@ def check_invoice(client, segments):
     for line in invoice["lines"]:
         mine = [s for s in segments if s["job_id"] == line["job_id"] and s["state"] == "billed"]
         milliseconds = sum(segment["duration_ms"] for segment in mine)
-        price = decimal.Decimal(line["unit_price"])
+        price = decimal.Decimal(line["price_per_device_hour"])
         amount = (milliseconds * price / 3600000).quantize(decimal.Decimal("0.01"),
                                                            decimal.ROUND_HALF_EVEN)
         print(f"    {line['job_id']}  {line['instance_type']}  {line['quantity_ms'] / 1000:>9.3f} s"
@@ -224,6 +224,7 @@ def check_invoice(client, segments):
           f"billed segments: {every / 1000:.3f} s")
     require(billed_ms == every, "billed segments are missing on the invoice")
     require(minor(invoice["total"]) == total, "the total is not the sum of the lines")
+    require(invoice["check"]["ok"], "the yard's own check of the invoice fails")
 
 
 def play(folder, began):

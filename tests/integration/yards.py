@@ -24,7 +24,6 @@ SLOWER = 4 if SANITIZED else 1  # sanitized programs get longer deadlines
 PG_BIN = "/usr/lib/postgresql/15/bin"
 POLL_S = 0.05
 
-__all__ = ["ApiError", "Client", "follow", "TERMINAL", "Yard", "wait_for", "SANITIZED", "SLOWER"]
 
 
 def wait_for(condition, what, deadline_s=30):
