@@ -14,6 +14,7 @@ struct blob_store;      /* server/storage/blob.h */
 struct hub;             /* server/http/hub.h: wakes event streams and long polls */
 struct token_verifier;  /* server/auth/token.h; NULL when JWTs are not configured */
 struct limiter;         /* server/limits/rate.h */
+struct scheduler;       /* server/scheduler/scheduler.h; NULL when it does not run here */
 struct http_stats;      /* server/http/stats.h: what /metrics shows */
 
 struct app {
@@ -25,6 +26,7 @@ struct app {
 	struct token_verifier *tokens;
 	struct limiter *limiter;
 	struct http_stats *stats;
+	struct scheduler *scheduler;
 	const char *openapi_json; /* /openapi.json, made from api-spec/openapi.yaml at build time */
 };
 

@@ -94,3 +94,16 @@ int agent_store_mark_lost(struct db_conn *conn, int *ret_count, struct err *err)
 		*ret_count = db_rows(r);
 	return rc;
 }
+
+int agent_store_find(
+	struct db_conn *conn, const char *key_id, char ret_id[static IDENT_MAX], struct err *err)
+{
+	cleanup(db_result_freep) struct db_result *r = NULL;
+	int rc = db_exec(conn, &r, err, "select id from agents where key_id = $1", DB_TEXT(key_id));
+	if (rc < 0)
+		return rc;
+	if (db_rows(r) == 0)
+		return err_set(err, ERR_NOT_FOUND, NULL, "This credential has no agent: register first.");
+	snprintf(ret_id, IDENT_MAX, "%s", db_str(r, 0, 0));
+	return 0;
+}

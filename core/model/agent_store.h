@@ -37,3 +37,7 @@ int agent_store_seen(struct db_conn *conn, const char *key_id, const char *agent
 
 /* Marks machines that have been silent as lost. */
 int agent_store_mark_lost(struct db_conn *conn, int *ret_count, struct err *err) must_check;
+
+/* The agent of a credential. NOT_FOUND when it has not registered. */
+int agent_store_find(struct db_conn *conn, const char *key_id, char ret_id[static IDENT_MAX],
+	struct err *err) must_check;

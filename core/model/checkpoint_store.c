@@ -3,6 +3,7 @@
 #include "core/model/checkpoint_store.h"
 
 #include "core/base/clock.h"
+#include "core/model/file_store.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -80,7 +81,7 @@ int checkpoint_store_trim(struct db_conn *conn, const char *job_id, int64_t keep
 		DB_TEXT(job_id), DB_I64(keep));
 }
 
-/* $1 tenant, $2 content: true while somebody still needs it. */
+/* True of a row b of blobs while somebody still needs it. */
 #define REFERRED                                                                                \
 	"(exists (select from files f where f.tenant_id = b.tenant_id and f.sha256 = b.sha256"      \
 	"   and f.deleted_at is null)"                                                              \
@@ -92,21 +93,34 @@ int checkpoint_store_trim(struct db_conn *conn, const char *job_id, int64_t keep
 	" or exists (select from checkpoints c join checkpoint_files cf on cf.checkpoint_id = c.id" \
 	"   where c.tenant_id = b.tenant_id and cf.sha256 = b.sha256 and c.trimmed_at is null))"
 
+/* Whoever stores or drops this content waits for the other. */
+static int drop_one(struct db_conn *conn, const char *tenant_id, const char *sha256,
+	checkpoint_remove_fn remove, void *ctx, struct err *err)
+{
+	cleanup(db_result_freep) struct db_result *r = NULL;
+	int rc = file_store_lock_content(conn, tenant_id, sha256, err);
+	if (rc == 0)
+		rc = db_exec(conn, &r, err,
+			"delete from blobs b where b.tenant_id = $1 and b.sha256 = $2 and not " REFERRED
+			" and (b.reused_at is null"
+			"  or b.reused_at < yard_now() - $3 * interval '1 millisecond') returning b.sha256",
+			DB_TEXT(tenant_id), DB_TEXT(sha256), DB_I64(CHECKPOINT_STORE_REUSE_MS));
+	if (rc < 0 || db_rows(r) == 0)
+		return rc;
+	rc = remove(ctx, tenant_id, sha256, err);
+	/* Not there: an earlier call was cut off between the bytes and its commit. */
+	return rc == ERR_NOT_FOUND ? 0 : rc;
+}
+
 static int drop_content(struct db_conn *conn, const char *tenant_id, const char *checkpoint_id,
 	checkpoint_remove_fn remove, void *ctx, struct err *err)
 {
 	cleanup(db_result_freep) struct db_result *r = NULL;
 	int rc = db_exec(conn, &r, err,
-		"delete from blobs b using checkpoint_files x where x.checkpoint_id = $1"
-		" and b.tenant_id = $2 and b.sha256 = x.sha256 and not " REFERRED
-		" and (b.reused_at is null or b.reused_at < yard_now() - $3 * interval '1 millisecond')"
-		" returning b.sha256",
-		DB_TEXT(checkpoint_id), DB_TEXT(tenant_id), DB_I64(CHECKPOINT_STORE_REUSE_MS));
-	for (int i = 0; rc == 0 && i < db_rows(r); i++) {
-		rc = remove(ctx, tenant_id, db_str(r, i, 0), err);
-		if (rc == ERR_NOT_FOUND)
-			rc = 0; /* an earlier call was cut off between the bytes and its commit */
-	}
+		"select distinct sha256 from checkpoint_files where checkpoint_id = $1 order by sha256",
+		DB_TEXT(checkpoint_id));
+	for (int i = 0; rc == 0 && i < db_rows(r); i++)
+		rc = drop_one(conn, tenant_id, db_str(r, i, 0), remove, ctx, err);
 	if (rc < 0)
 		return rc;
 	/* Done unless something was left alone only because it had been stored again lately. */
@@ -136,11 +150,13 @@ int checkpoint_store_touch_blob(struct db_conn *conn, const char *tenant_id, con
 	int64_t bytes, bool *ret_new, struct err *err)
 {
 	cleanup(db_result_freep) struct db_result *r = NULL;
-	int rc = db_exec(conn, &r, err,
-		"insert into blobs as b (tenant_id, sha256, bytes) values ($1, $2, $3)"
-		" on conflict (tenant_id, sha256) do update set reused_at = yard_now()"
-		" returning b.reused_at is null",
-		DB_TEXT(tenant_id), DB_TEXT(sha256), DB_I64(bytes));
+	int rc = file_store_lock_content(conn, tenant_id, sha256, err);
+	if (rc == 0)
+		rc = db_exec(conn, &r, err,
+			"insert into blobs as b (tenant_id, sha256, bytes) values ($1, $2, $3)"
+			" on conflict (tenant_id, sha256) do update set reused_at = yard_now()"
+			" returning b.reused_at is null",
+			DB_TEXT(tenant_id), DB_TEXT(sha256), DB_I64(bytes));
 	if (rc == 0)
 		*ret_new = db_bool(r, 0, 0);
 	return rc;

@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 enum {
-	CHECKPOINT_STORE_DROPS_MAX = 20,            /* checkpoints whose content one call drops */
+	CHECKPOINT_STORE_DROPS_MAX = 4,             /* checkpoints whose content one call drops */
 	CHECKPOINT_STORE_REUSE_MS = 10 * 60 * 1000, /* content stored again is left alone so long */
 };
 

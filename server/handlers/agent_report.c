@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * POST /agent/v1/report: beats of all attempts in one statement, then each attempt's messages in
+ * one transaction, in order, each at most once. Runs on a worker thread. */
+#include "server/handlers/handlers.h"
+
+#include "core/base/log.h"
+#include "core/model/agent_store.h"
+#include "core/model/attempt_message.h"
+#include "core/model/attempt_store.h"
+#include "server/http/hub.h"
+#include "server/scheduler/scheduler.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { MESSAGES_MAX = 2000 };
+
+/* One attempt of the report. */
+struct reported {
+	struct attempt_beat beat; /* id, epoch, and whether it lives */
+	bool has_messages;
+	bool touched; /* something of its job has changed */
+	bool ended;
+	char job_id[IDENT_MAX];
+};
+
+struct report {
+	struct app *app;
+	const char *agent_id;
+	const struct json_val *messages;
+	struct reported attempts[ATTEMPT_STORE_BEATS_MAX];
+	int count;
+};
+
+/* An attempt that is being brought up to date. */
+struct batch {
+	struct report *report;
+	struct reported *r;
+	struct err bad; /* a message that cannot be applied */
+};
+
+/* ---------------------------------------------------------------- reading */
+
+static struct reported *find(struct report *rep, const char *id, int64_t epoch)
+{
+	for (int i = 0; i < rep->count; i++)
+		if (rep->attempts[i].beat.epoch == epoch &&
+			strcmp(rep->attempts[i].beat.attempt_id, id) == 0)
+			return &rep->attempts[i];
+	if (rep->count == ATTEMPT_STORE_BEATS_MAX)
+		return NULL;
+	struct reported *r = &rep->attempts[rep->count++];
+	*r = (struct reported){ .beat = { .epoch = epoch } };
+	snprintf(r->beat.attempt_id, sizeof(r->beat.attempt_id), "%s", id);
+	return r;
+}
+
+/* The fence of a beat or a message. */
+static int read_fence(struct report *rep, const struct json_val *v, const char *path,
+	struct reported **ret, struct err *err)
+{
+	const char *id = NULL;
+	int64_t epoch = 0;
+	struct json_obj o;
+	json_obj_open(&o, v, path, err);
+	json_obj_need(&o, "attempt_id");
+	json_obj_need(&o, "epoch");
+	json_obj_str(&o, "attempt_id", 1, IDENT_MAX - 1, &id);
+	json_obj_i64(&o, "epoch", 1, INT64_MAX, &epoch);
+	if (o.code < 0)
+		return o.code;
+	if (!ident_is(id, "att"))
+		return err_set(err, ERR_INVALID_VALUE, path, "'%s' is not an attempt's id.", id);
+	struct reported *r = find(rep, id, epoch);
+	if (r == NULL)
+		return err_set(
+			err, ERR_TOO_LARGE, path, "A report has at most %d attempts.", ATTEMPT_STORE_BEATS_MAX);
+	*ret = r;
+	return 0;
+}
+
+static int read_body(struct request *req, struct report *rep, struct err *err)
+{
+	const struct json_val *beats = NULL;
+	struct reported *r = NULL;
+	char path[JSON_PATH_MAX];
+	struct json_obj o;
+	json_obj_open(&o, req->json, "$", err);
+	json_obj_need(&o, "agent_id");
+	json_obj_str(&o, "agent_id", 1, IDENT_MAX - 1, &rep->agent_id);
+	json_obj_array(&o, "beats", ATTEMPT_STORE_BEATS_MAX, &beats);
+	json_obj_array(&o, "messages", MESSAGES_MAX, &rep->messages);
+	int rc = json_obj_close(&o);
+	for (size_t i = 0; rc == 0 && i < json_array_len(beats); i++) {
+		snprintf(path, sizeof(path), "$.beats[%zu]", i);
+		rc = read_fence(rep, json_array_at(beats, i), path, &r, err);
+	}
+	for (size_t i = 0; rc == 0 && i < json_array_len(rep->messages); i++) {
+		snprintf(path, sizeof(path), "$.messages[%zu]", i);
+		rc = read_fence(rep, json_array_at(rep->messages, i), path, &r, err);
+		if (rc == 0)
+			r->has_messages = true;
+	}
+	return rc;
+}
+
+/* ---------------------------------------------------------------- applying */
+
+static bool is_of(const struct json_val *message, const struct attempt_beat *b)
+{
+	return json_i64_or(json_get(message, "epoch"), 0) == b->epoch &&
+		strcmp(json_str_or(json_get(message, "attempt_id"), ""), b->attempt_id) == 0;
+}
+
+/* Messages that were applied before are skipped; behind a gap nothing is: acked_seq tells the
+ * agent where to begin again. */
+static int apply_all(struct db_conn *conn, struct batch *b, struct attempt *a, struct err *err)
+{
+	const struct json_val *messages = b->report->messages;
+	for (size_t i = 0; i < json_array_len(messages) && a->status != ATTEMPT_ENDED; i++) {
+		const struct json_val *m = json_array_at(messages, i);
+		if (!is_of(m, &b->r->beat))
+			continue;
+		int64_t seq = json_i64_or(json_get(m, "seq"), 0);
+		if (seq <= a->report_seq)
+			continue;
+		if (seq != a->report_seq + 1)
+			break;
+		char path[JSON_PATH_MAX];
+		snprintf(path, sizeof(path), "$.messages[%zu]", i);
+		int rc = attempt_message_apply(conn, a, m, seq, path, err);
+		if (rc < 0)
+			return rc;
+		b->r->touched = true;
+	}
+	return a->status == ATTEMPT_ENDED || !b->r->touched ? 0 : attempt_store_flush(conn, a, err);
+}
+
+static int batch_in_tx(struct db_conn *conn, void *ctx, struct err *err)
+{
+	struct batch *b = ctx;
+	struct attempt a;
+	struct attempt_fence fence = {
+		.attempt_id = b->r->beat.attempt_id,
+		.epoch = b->r->beat.epoch,
+		.agent_id = b->report->agent_id,
+	};
+	b->r->touched = false;
+	int rc = attempt_store_lock(conn, &fence, &a, err);
+	if (rc == 0)
+		rc = apply_all(conn, b, &a, err);
+	if (rc < 0)
+		return rc;
+	b->r->beat.acked_seq = a.report_seq;
+	b->r->ended = a.status == ATTEMPT_ENDED;
+	snprintf(b->r->job_id, sizeof(b->r->job_id), "%s", a.job_id);
+	return 0;
+}
+
+/* A message that cannot be applied would come again for ever: the attempt ends instead, and its
+ * job goes on from the last checkpoint. */
+static int give_up_in_tx(struct db_conn *conn, void *ctx, struct err *err)
+{
+	struct batch *b = ctx;
+	struct attempt a;
+	struct attempt_fence fence = {
+		.attempt_id = b->r->beat.attempt_id,
+		.epoch = b->r->beat.epoch,
+		.agent_id = b->report->agent_id,
+	};
+	struct attempt_end end = {
+		.outcome = ATTEMPT_FAILED,
+		.reason = "platform_error",
+		.message = b->bad.message,
+		.rank = ATTEMPT_NO_NUMBER,
+		.exit_code = ATTEMPT_NO_NUMBER,
+		.signal = ATTEMPT_NO_NUMBER,
+	};
+	int rc = attempt_store_lock(conn, &fence, &a, err);
+	if (rc == 0)
+		rc = attempt_end(conn, &a, &end, err);
+	if (rc < 0)
+		return rc;
+	snprintf(b->r->job_id, sizeof(b->r->job_id), "%s", a.job_id);
+	return 0;
+}
+
+/* The message's fault, not ours nor the moment's. */
+static bool is_bad_message(int code)
+{
+	int status = err_info(code)->http_status;
+	return status >= 400 && status < 500 && code != ERR_LEASE_LOST && code != ERR_DB_UNIQUE;
+}
+
+static int apply_reported(struct report *rep, struct reported *r, struct err *err)
+{
+	struct batch b = { .report = rep, .r = r };
+	int rc = db_tx(rep->app->pool, APP_DB_WAIT_MS, batch_in_tx, &b, err);
+	if (rc < 0 && is_bad_message(rc)) {
+		b.bad = *err;
+		log_warn("attempt.bad_message", LOG_STR("attempt_id", r->beat.attempt_id),
+			LOG_STR("agent_id", rep->agent_id), LOG_ERR(&b.bad));
+		rc = db_tx(rep->app->pool, APP_DB_WAIT_MS, give_up_in_tx, &b, err);
+		r->beat.alive = false;
+		r->touched = r->ended = rc == 0;
+	}
+	if (rc == ERR_LEASE_LOST) {
+		r->beat.alive = false;
+		return 0;
+	}
+	return rc;
+}
+
+static int beat_all(struct report *rep, struct request *req, struct err *err)
+{
+	struct attempt_beat beats[ATTEMPT_STORE_BEATS_MAX];
+	int64_t version;
+	struct db_conn *conn = NULL;
+	for (int i = 0; i < rep->count; i++)
+		beats[i] = rep->attempts[i].beat;
+	int rc = db_pool_get(rep->app->pool, APP_DB_WAIT_MS, &conn, err);
+	if (rc < 0)
+		return rc;
+	rc = agent_store_seen(conn, req->principal.id, rep->agent_id, &version, err);
+	if (rc == 0 && rep->count > 0)
+		rc = attempt_store_beat(conn, rep->agent_id, beats, rep->count, err);
+	db_pool_put(rep->app->pool, conn);
+	for (int i = 0; rc == 0 && i < rep->count; i++)
+		rep->attempts[i].beat = beats[i];
+	return rc;
+}
+
+/* ---------------------------------------------------------------- afterwards */
+
+static void touch(struct app *app, const char *kind, const char *id)
+{
+	char topic[IDENT_MAX + 8];
+	snprintf(topic, sizeof(topic), "%s:%s", kind, id);
+	hub_touch(app->hub, topic);
+}
+
+static void wake_others(const struct report *rep)
+{
+	bool ended = false;
+	for (int i = 0; i < rep->count; i++) {
+		if (rep->attempts[i].touched)
+			touch(rep->app, "job", rep->attempts[i].job_id);
+		ended = ended || rep->attempts[i].ended;
+	}
+	if (!ended)
+		return;
+	touch(rep->app, "agent", rep->agent_id);
+	scheduler_wake(rep->app->scheduler);
+}
+
+static void write_answer(const struct report *rep, struct json_writer *w)
+{
+	json_begin_object(w);
+	json_key(w, "results");
+	json_begin_array(w);
+	for (int i = 0; i < rep->count; i++) {
+		const struct attempt_beat *b = &rep->attempts[i].beat;
+		json_begin_object(w);
+		json_field_str(w, "attempt_id", b->attempt_id);
+		json_field_i64(w, "epoch", b->epoch);
+		json_field_str(w, "status", b->alive ? "ok" : "lost");
+		if (b->alive)
+			json_field_i64(w, "acked_seq", b->acked_seq);
+		json_end_object(w);
+	}
+	json_end_array(w);
+	json_end_object(w);
+}
+
+int agent_report(struct request *req, struct response *res, struct err *err)
+{
+	struct report *rep = arena_alloc(&req->arena, sizeof(*rep));
+	if (rep == NULL)
+		return err_set(err, ERR_NO_MEMORY, NULL, "No memory for the report.");
+	rep->app = req->app;
+	int rc = read_body(req, rep, err);
+	if (rc == 0)
+		rc = beat_all(rep, req, err);
+	for (int i = 0; rc == 0 && i < rep->count; i++)
+		if (rep->attempts[i].has_messages && rep->attempts[i].beat.alive)
+			rc = apply_reported(rep, &rep->attempts[i], err);
+	wake_others(rep);
+	if (rc < 0)
+		return rc;
+	write_answer(rep, &res->json);
+	return 0;
+}
