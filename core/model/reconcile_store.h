@@ -44,10 +44,10 @@ void reconcile_store_finish(struct reconcile *r);
 /* True when anything about the device is not as it must be. */
 bool reconcile_store_is_bad(const struct reconcile_device *d);
 
-/* Every device, at one instant (a single statement). With only_bad, only those with a difference.
- */
-int reconcile_store_devices(
-	struct db_conn *conn, bool only_bad, struct reconcile *ret, struct err *err) must_check;
+/* Every device, at one instant (a single statement); with an invoice, those that its segments ran
+ * on. With only_bad, only those with a difference. */
+int reconcile_store_devices(struct db_conn *conn, const char *invoice_id, bool only_bad,
+	struct reconcile *ret, struct err *err) must_check;
 
 /* "dev_…: 5 ms are in no segment; 1 gap": a sentence about a bad device. */
 void reconcile_store_explain(const struct reconcile_device *d, struct buf *out);
