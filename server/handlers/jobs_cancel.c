@@ -7,6 +7,7 @@
 #include "core/model/job_render.h"
 #include "server/http/hub.h"
 #include "server/limits/args.h"
+#include "server/limits/idempotency.h"
 #include "server/scheduler/scheduler.h"
 
 #include <stdio.h>
@@ -16,16 +17,22 @@ struct cancellation {
 	struct response *res;
 	const char *job_id;
 	struct job_cancelled done;
+	bool replayed;
 };
 
 static int cancel_in_tx(struct db_conn *conn, void *ctx, struct err *err)
 {
 	struct cancellation *c = ctx;
-	buf_reset(&c->res->body);
-	json_writer_init(&c->res->json, &c->res->body);
 	const char *tenant_id = c->req->principal.tenant_id;
-	int rc = job_cancel(conn, tenant_id, c->job_id, &c->done, err);
-	return rc < 0 ? rc : job_render_one(conn, tenant_id, c->job_id, &c->res->json, err);
+	struct idempotency idem;
+	c->replayed = false;
+	int rc = idempotency_begin(c->req, conn, NULL, &idem, c->res, &c->replayed, err);
+	if (rc < 0 || c->replayed)
+		return rc;
+	rc = job_cancel(conn, tenant_id, c->job_id, &c->done, err);
+	if (rc == 0)
+		rc = job_render_one(conn, tenant_id, c->job_id, &c->res->json, err);
+	return rc < 0 ? rc : idempotency_finish(&idem, conn, c->res, NULL, err);
 }
 
 static void touch(struct app *app, const char *kind, const char *id)
@@ -41,7 +48,7 @@ int jobs_cancel(struct request *req, struct response *res, struct err *err)
 	int rc = args_id(req, "id", "job", "job", &c.job_id, err);
 	if (rc == 0)
 		rc = db_tx(req->app->pool, APP_DB_WAIT_MS, cancel_in_tx, &c, err);
-	if (rc < 0)
+	if (rc < 0 || c.replayed)
 		return rc;
 	touch(req->app, "job", c.job_id);
 	if (c.done.agent_id[0] != '\0')
