@@ -12,8 +12,8 @@ int file_store_lock_content(
 	struct db_conn *conn, const char *tenant_id, const char *sha256, struct err *err)
 {
 	return db_exec(conn, NULL, err,
-		"select pg_advisory_xact_lock(hashtextextended($1::text || '/' || $2::text, 0))", DB_TEXT(tenant_id),
-		DB_TEXT(sha256));
+		"select pg_advisory_xact_lock(hashtextextended($1::text || '/' || $2::text, 0))",
+		DB_TEXT(tenant_id), DB_TEXT(sha256));
 }
 
 int file_store_insert(
@@ -72,9 +72,11 @@ int file_store_hold(
 	return get(conn, FILE_GET " for key share", tenant_id, id, ret, err);
 }
 
+/* clang-format off */
 #define FILE_COLUMNS                                                            \
 	"id, bytes, " SQL_UNIX("created_at") ", filename, purpose, status, sha256," \
-										 " array_to_json(residency)"
+	" array_to_json(residency)"
+/* clang-format on */
 
 static void write_row(struct json_writer *w, const struct db_result *r, int row)
 {

@@ -9,13 +9,15 @@
 #include <stdio.h>
 #include <string.h>
 
+#define EVENT_AT SQL_TIME("at")
+
 int job_event_store_read(struct db_conn *conn, const char *job_id, int64_t after, int limit,
 	job_event_fn fn, void *ctx, int *ret_count, struct err *err)
 {
 	cleanup(db_result_freep) struct db_result *r = NULL;
 	int rc = db_exec(conn, &r, err,
-		"select seq, type, " SQL_TIME("at") ", data from job_events"
-											" where job_id = $1 and seq > $2 order by seq limit $3",
+		"select seq, type, " EVENT_AT ", data from job_events"
+		" where job_id = $1 and seq > $2 order by seq limit $3",
 		DB_TEXT(job_id), DB_I64(after), DB_I64(limit));
 	if (rc < 0)
 		return rc;

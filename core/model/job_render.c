@@ -60,28 +60,28 @@
 	" 'earliest_start', null, 'latest_start', null) end"
 
 #define P(key) "'" key "', j.progress->'" key "', "
-#define PROGRESS_SQL                                                                         \
-	"json_build_object(" P("step") P("steps") P("epoch") P("tokens") P("samples") P("loss")  \
-		P("validation_loss") P("bits_per_byte") P("order0_bits_per_byte") P("accuracy")      \
-			P("learning_rate") P("grad_norm") P("tokens_per_second") P("samples_per_second") \
-				P("mfu") P("eta_s") "'memory_bytes', j.progress->'memory_bytes')"
+/* clang-format off */
+#define PROGRESS_SQL                                                                        \
+	"json_build_object("                                                                    \
+	P("step") P("steps") P("epoch") P("tokens") P("samples") P("loss") P("validation_loss") \
+	P("bits_per_byte") P("order0_bits_per_byte") P("accuracy") P("learning_rate")           \
+	P("grad_norm") P("tokens_per_second") P("samples_per_second") P("mfu") P("eta_s")       \
+	"'memory_bytes', j.progress->'memory_bytes')"
+/* clang-format on */
 
-#define ATTEMPTS_SQL                                                                              \
-	"case when j.attempt_count = 0 then '[]'::json else"                                          \
-	" (select coalesce(json_agg(json_build_object('number', a.number, 'status', a.status,"        \
-	" 'outcome', a.outcome, 'reason', a.reason, 'message', a.reason_message,"                     \
-	" 'instance', g.name, 'region', g.region, 'rank', a.rank, 'exit_code', a.exit_code,"          \
-	" 'signal', a.signal, 'last_step', a.last_step,"                                              \
-	" 'started_at', " SQL_TIME("a.assigned_at") ", 'training_at', " SQL_TIME(                     \
-		"a.training_at") ", 'ended_at', " SQL_TIME("a.ended_at") ") order by a.number),"          \
-																 " '[]') from"                    \
-																 " (select * from attempts t"     \
-																 " where t.job_id = j.id"         \
-																 " order by t.number desc limit " \
-																 "100) a"                         \
-																 " join agents g on g.id = "      \
-																 "a.agent_id)"                    \
-																 " end"
+/* clang-format off */
+#define ATTEMPTS_SQL                                                                            \
+	"case when j.attempt_count = 0 then '[]'::json else"                                        \
+	" (select coalesce(json_agg(json_build_object('number', a.number, 'status', a.status,"      \
+	" 'outcome', a.outcome, 'reason', a.reason, 'message', a.reason_message,"                   \
+	" 'instance', g.name, 'region', g.region, 'rank', a.rank, 'exit_code', a.exit_code,"        \
+	" 'signal', a.signal, 'last_step', a.last_step,"                                            \
+	" 'started_at', " SQL_TIME("a.assigned_at") ","                                             \
+	" 'training_at', " SQL_TIME("a.training_at") ","                                            \
+	" 'ended_at', " SQL_TIME("a.ended_at") ") order by a.number), '[]')"                        \
+	" from (select * from attempts t where t.job_id = j.id order by t.number desc limit 100) a" \
+	" join agents g on g.id = a.agent_id) end"
+/* clang-format on */
 
 #define RESULT_SQL                                                                              \
 	"case when j.status = 'succeeded' then (select json_build_object('model', m.id, 'files',"   \

@@ -10,8 +10,6 @@
 
 struct json_writer;
 
-enum { JOB_RENDER_ATTEMPTS_MAX = 100 }; /* the last ones are shown */
-
 /* NULL members do not filter. */
 struct job_filter {
 	const char *status;
@@ -19,7 +17,7 @@ struct job_filter {
 	const char *metadata_json; /* an object: jobs that have all its pairs */
 };
 
-/* NOT_FOUND when the tenant has no such job. */
+/* Of its attempts the last 100 are shown. NOT_FOUND when the tenant has no such job. */
 int job_render_one(struct db_conn *conn, const char *tenant_id, const char *id,
 	struct json_writer *w, struct err *err) must_check;
 int job_render_list(struct db_conn *conn, const char *tenant_id, const struct job_filter *filter,

@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 struct json_writer;
+struct preset; /* core/spec/preset.h */
 
 enum {
 	MODEL_FILE_NAME_MAX = 200,
@@ -23,11 +24,14 @@ struct model_file {
 	int64_t bytes;
 };
 
-/* The model's object. NOT_FOUND when the tenant has no such model. */
+/* The object of a finished model, or of a preset of the catalogue, whose id is its name. NOT_FOUND
+ * when the tenant has no such model. */
 int model_store_write(struct db_conn *conn, const char *tenant_id, const char *id,
 	struct json_writer *w, struct err *err) must_check;
+/* Finished models, newest first, and behind the last of them the catalogue's presets. after_preset
+ * (NULL = none) goes on behind that one. */
 int model_store_list(struct db_conn *conn, const char *tenant_id, const struct page *page,
-	struct json_writer *w, struct err *err) must_check;
+	const struct preset *after_preset, struct json_writer *w, struct err *err) must_check;
 
 /* The list object of a model's files. NOT_FOUND when the tenant has no such model. */
 int model_store_list_files(struct db_conn *conn, const char *tenant_id, const char *id,

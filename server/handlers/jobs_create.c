@@ -16,6 +16,7 @@
 #include "core/spec/region.h"
 #include "core/spec/spec_json.h"
 #include "server/limits/idempotency.h"
+#include "server/scheduler/scheduler.h"
 #include "server/settings.h"
 #include "workers/plan/plan.h"
 
@@ -308,5 +309,8 @@ int jobs_create(struct request *req, struct response *res, struct err *err)
 	plan_destroy(c->plan);
 	if (rc < 0)
 		return rc;
-	return c->refused ? ERR_RESIDENCY : 0;
+	if (c->refused)
+		return ERR_RESIDENCY;
+	scheduler_wake(req->app->scheduler);
+	return 0;
 }
