@@ -1,12 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# A private PostgreSQL cluster for tests: `pg_cluster.sh start DIR`, `stop DIR [MODE]`, `url DIR`.
+# A private PostgreSQL cluster for tests: `pg_cluster.sh start DIR`, `stop DIR [MODE]`,
+# `restart DIR [MODE]`, `url DIR`.
 # Listens on a unix socket inside DIR only; as root, runs as user postgres. It promises nothing
 # about durability (fsync is off) and must not be used for anything but tests.
 set -eu
 
-action=${1:?usage: pg_cluster.sh start|stop|url DIR}
-dir=${2:?usage: pg_cluster.sh start|stop|url DIR}
+action=${1:?usage: pg_cluster.sh start|stop|restart|url DIR}
+dir=${2:?usage: pg_cluster.sh start|stop|restart|url DIR}
 
 find_bin() {
 	for candidate in "${TRAINYARD_PG_BIN:-}" "$(pg_config --bindir 2>/dev/null || true)" \
@@ -60,6 +61,15 @@ start() {
 	)
 }
 
+restart() {
+	bin=$(find_bin)
+	(
+		cd "$dir"
+		as_postgres "$bin/pg_ctl" -D "$dir/data" -l "$dir/postgres.log" -m "$1" -t 60 -w restart \
+			>/dev/null 2>&1
+	)
+}
+
 stop() {
 	bin=$(find_bin)
 	(
@@ -71,6 +81,7 @@ stop() {
 case $action in
 start) start ;;
 stop) stop "${3:-immediate}" ;;
+restart) restart "${3:-immediate}" ;;
 url) echo "host=$dir port=5432 user=postgres dbname=postgres" ;;
 *)
 	echo "pg_cluster.sh: unknown action $action" >&2

@@ -20,7 +20,8 @@ trap 'exit 143' TERM
 "$here/pg_cluster.sh" start "$dir"
 TRAINYARD_TEST_DB_URL=$("$here/pg_cluster.sh" url "$dir")
 TRAINYARD_TEST_DB_DIR=$dir
-export TRAINYARD_TEST_DB_URL TRAINYARD_TEST_DB_DIR
+TRAINYARD_TEST_PG_CLUSTER=$here/pg_cluster.sh
+export TRAINYARD_TEST_DB_URL TRAINYARD_TEST_DB_DIR TRAINYARD_TEST_PG_CLUSTER
 
 code=0
 "$@" || code=$?
