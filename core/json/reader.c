@@ -7,12 +7,30 @@
 #include "core/json/jansson_private.h"
 #include "core/json/writer.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 struct json_doc {
 	json_t *root;
 };
+
+/* jansson's lexer goes on, one byte short, when its buffer cannot grow: a failed allocation is
+ * noted here and fails the parse, whatever jansson says. */
+static _Thread_local bool allocation_failed;
+
+static void *noting_malloc(size_t bytes)
+{
+	void *p = malloc(bytes);
+	if (!p)
+		allocation_failed = true;
+	return p;
+}
+
+static void install_allocator(void)
+{
+	json_set_alloc_funcs(noting_malloc, free);
+}
 
 /* Where the scan stands; line and column count from 1, column in bytes. */
 struct scan {
@@ -91,7 +109,6 @@ static int parse_error(const json_error_t *e, struct err *err)
 {
 	const char *what = e->text;
 	switch (json_error_code(e)) {
-	case json_error_out_of_memory: return err_set(err, ERR_NO_MEMORY, NULL, "out of memory");
 	case json_error_numeric_overflow:
 		what = "a number is too large (whole numbers hold 64 bits)";
 		break;
@@ -116,8 +133,13 @@ int json_doc_parse(
 	cleanup(json_doc_freep) struct json_doc *doc = calloc(1, sizeof(*doc));
 	if (!doc)
 		return err_set(err, ERR_NO_MEMORY, NULL, "out of memory");
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	(void)pthread_once(&once, install_allocator);
 	json_error_t e;
+	allocation_failed = false;
 	doc->root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &e);
+	if (allocation_failed)
+		return err_set(err, ERR_NO_MEMORY, NULL, "out of memory");
 	if (!doc->root)
 		return parse_error(&e, err);
 	*ret = take_ptr(doc);
