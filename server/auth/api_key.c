@@ -59,7 +59,8 @@ int api_key_make(char ret_key[static API_KEY_MAX], unsigned char ret_hash[static
 	r = api_key_hash(key, ret_hash);
 	if (r < 0)
 		return r;
-	(void)snprintf(ret_redacted, API_KEY_SHOWN_MAX, "ty_\xe2\x80\xa6%s", key + API_KEY_LEN - SHOWN_LEN);
+	(void)snprintf(
+		ret_redacted, API_KEY_SHOWN_MAX, "ty_\xe2\x80\xa6%s", key + API_KEY_LEN - SHOWN_LEN);
 	memcpy(ret_key, key, sizeof(key));
 	explicit_bzero(key, sizeof(key));
 	return 0;

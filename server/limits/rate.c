@@ -29,8 +29,7 @@ struct limiter {
 	struct bucket buckets[RATE_BUCKETS_MAX];
 };
 
-int limiter_create(
-	const struct clock *clock, int64_t per_s, int64_t burst, struct limiter **ret)
+int limiter_create(const struct clock *clock, int64_t per_s, int64_t burst, struct limiter **ret)
 {
 	struct limiter *l = calloc(1, sizeof(*l));
 	if (!l)

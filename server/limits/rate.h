@@ -17,8 +17,8 @@ enum {
 struct limiter;
 
 /* per_s 0 = no limit. */
-int limiter_create(const struct clock *clock, int64_t per_s, int64_t burst,
-	struct limiter **ret) must_check;
+int limiter_create(
+	const struct clock *clock, int64_t per_s, int64_t burst, struct limiter **ret) must_check;
 void limiter_destroy(struct limiter *l);
 
 struct rate_verdict {

@@ -103,8 +103,7 @@ int blob_store_temp(
 	int len = snprintf(ret_path, path_max, "%s/" TEMP_DIR "/%s", s->root, name);
 	if (len < 0 || (size_t)len >= path_max)
 		return err_set(err, ERR_IO, NULL, "blob store: the root's path is too long");
-	int fd = open(
-		ret_path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, BLOB_FILE_MODE);
+	int fd = open(ret_path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, BLOB_FILE_MODE);
 	if (fd < 0)
 		return err_errno(err, ERR_IO, errno, "blob store: creating a temporary file");
 	*ret_fd = fd;
@@ -126,15 +125,15 @@ static bool is_tenant(const char *id)
 }
 
 /* "tenant/ab/abcdef…", below the root. */
-static int relative_path(const char *tenant_id, const char *sha256, char *ret_path,
-	size_t path_max, struct err *err)
+static int relative_path(
+	const char *tenant_id, const char *sha256, char *ret_path, size_t path_max, struct err *err)
 {
 	if (!is_tenant(tenant_id) || !digest_is_hex(sha256))
 		return err_set(err, ERR_NOT_FOUND, NULL, "There is no such content");
 	int len = snprintf(ret_path, path_max, "%s/%.*s/%s", tenant_id, BLOB_SHARD_LEN, sha256, sha256);
 	return len > 0 && (size_t)len < path_max
-			   ? 0
-			   : err_set(err, ERR_INTERNAL, NULL, "blob store: path too long");
+		? 0
+		: err_set(err, ERR_INTERNAL, NULL, "blob store: path too long");
 }
 
 static int sync_path(int at, const char *path, int flags, struct err *err)
