@@ -47,7 +47,6 @@ void message_training(const struct session *s, struct buf *out)
 	struct json_writer w;
 	begin(&w, out, "training");
 	json_field_i64(&w, "steps", s->plan->total_steps);
-	json_field_i64(&w, "step", s->resumed_step);
 	json_key(&w, "plan");
 	write_plan(&w, s->plan);
 	json_field_i64(&w, "memory_bytes", engine_memory_bytes(s->engine));
