@@ -12,6 +12,10 @@
 #include "server/settings.h"
 #include "server/storage/blob.h"
 
+#include "openapi_json.h"
+
+#include "openapi_json.h"
+
 #include <string.h>
 
 enum {
@@ -86,6 +90,8 @@ int app_init(struct app *app, const struct settings_server *settings, struct err
 	memset(app, 0, sizeof(*app));
 	app->settings = settings;
 	app->clock = clock_system();
+	app->openapi_json = OPENAPI_JSON;
+	app->openapi_json = OPENAPI_JSON;
 	int r = make_pools(app, err);
 	if (r == 0)
 		r = blob_store_create(settings->data_dir, &app->blobs, err);
