@@ -25,6 +25,24 @@ static enum MHD_Result add_header(
 	return MHD_YES;
 }
 
+/* The library keeps blanks behind values. */
+static int trim_values(struct exchange *x)
+{
+	for (int i = 0; i < x->data.header_count; i++) {
+		struct name_value *h = &x->data.headers[i];
+		size_t len = strlen(h->value);
+		size_t kept = len;
+		while (kept > 0 && (h->value[kept - 1] == ' ' || h->value[kept - 1] == '\t'))
+			kept--;
+		if (kept == len)
+			continue;
+		h->value = arena_strndup(&x->own, h->value, kept);
+		if (!h->value)
+			return err_set(&x->err, ERR_NO_MEMORY, NULL, "Out of memory");
+	}
+	return 0;
+}
+
 static int read_headers(struct exchange *x, const char *method, const char *version)
 {
 	const union MHD_ConnectionInfo *size =
@@ -46,6 +64,8 @@ static int read_headers(struct exchange *x, const char *method, const char *vers
 		.bytes = size->header_size,
 	};
 	int r = framing_check_block(&block, x->data.headers, x->data.header_count, &x->err);
+	if (r == 0)
+		r = trim_values(x);
 	if (r == 0)
 		r = framing_check(
 			method, version, x->data.headers, x->data.header_count, &x->framing, &x->err);
@@ -131,10 +151,8 @@ int gate_check(struct exchange *x, const char *method, const char *version)
 	int r = read_headers(x, method, version);
 	if (r == 0)
 		r = target_parse(&x->own, x->target, &x->data, &x->req.path, &x->err);
-	if (r < 0) {
-		x->close = true;
+	if (r < 0)
 		return r;
-	}
 	r = router_match(x->port->routes, x->port->route_count, method, &x->data, &x->own, &x->req,
 		x->allow, &x->err);
 	if (r == 0)

@@ -76,6 +76,23 @@ static int parse_path(
 	}
 }
 
+/* Lists are written "name[]=a&name[]=b"; any other name has one value. */
+static bool is_list(const char *name)
+{
+	size_t len = strlen(name);
+	return len > 2 && strcmp(name + len - 2, "[]") == 0;
+}
+
+static int check_new(const struct request_data *d, const char *name, struct err *err)
+{
+	for (int i = 0; i < d->query_count && !is_list(name); i++) {
+		if (strcmp(d->query[i].name, name) == 0)
+			return err_set(
+				err, ERR_INVALID_VALUE, name, "The query argument %s is given twice", name);
+	}
+	return 0;
+}
+
 static int parse_query(
 	struct arena *arena, const char *query, struct request_data *ret, struct err *err)
 {
@@ -90,13 +107,10 @@ static int parse_query(
 			int r = decode(arena, query, name_len, true, &q->name, err);
 			if (r == 0)
 				r = decode(arena, query + value_at, len - value_at, true, &q->value, err);
+			if (r == 0)
+				r = check_new(ret, q->name, err);
 			if (r < 0)
 				return r;
-			for (int i = 0; i < ret->query_count; i++) {
-				if (strcmp(ret->query[i].name, q->name) == 0)
-					return err_set(err, ERR_INVALID_VALUE, q->name,
-						"The query argument %s is given twice", q->name);
-			}
 			ret->query_count++;
 		}
 		query += len;
