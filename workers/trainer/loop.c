@@ -168,7 +168,8 @@ static int save(struct run *r, bool must, struct err *err)
 	r->saved_step = step;
 	r->checkpoint_us = (double)(now_us(r) - begin);
 	r->l->reporter->alive(r->l->reporter_ctx, r->step);
-	return 0;
+	unsaved = retire_folders(r, err);
+	return unsaved < 0 ? unsaved : 0;
 }
 
 /* ------------------------------------------------------------------------------ time limit */

@@ -2,11 +2,14 @@
  * trainyard-trainer: chooses the command. Runs one plan, as one rank of an attempt under an agent
  * or by hand. */
 #include "core/base/log.h"
+#include "core/base/settings.h"
 #include "workers/trainer/command.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+
+enum { SETTINGS_TEXT_MAX = 4096 };
 
 static const char usage[] =
 	"trainyard-trainer: trains one job on one device\n"
@@ -29,6 +32,18 @@ static void leave_without_lease(void)
 	_exit(COMMAND_NO_LEASE);
 }
 
+/* It has none: everything comes from attempt.json. An empty table says so. */
+static int print_settings(void)
+{
+	struct buf text;
+	buf_init(&text, SETTINGS_TEXT_MAX);
+	int rc = settings_print(NULL, 0, &text);
+	if (rc == 0)
+		fputs(buf_cstr(&text), stdout);
+	buf_finish(&text);
+	return rc == 0 ? COMMAND_OK : COMMAND_FAILED;
+}
+
 int main(int argc, char **argv)
 {
 	log_setup("trainyard-trainer", LOG_INFO);
@@ -37,6 +52,8 @@ int main(int argc, char **argv)
 		fputs(usage, stdout);
 		return COMMAND_OK;
 	}
+	if (strcmp(first, "--print-settings") == 0)
+		return print_settings();
 	if (strcmp(first, "plan") == 0)
 		return cmd_plan(argc - 1, argv + 1);
 	if (strcmp(first, "run") == 0)
