@@ -12,7 +12,7 @@ enum {
 #define UPLOAD_MAX (8LL * 1024 * 1024 * 1024) /* the setting upload_max_bytes bounds it further */
 
 const struct route routes_api[] = {
-	{ "GET", "/livez", "livez", SCOPE_PUBLIC, BODY_NONE, 0, 0, livez },
+	{ "GET", "/livez", "livez", SCOPE_PUBLIC, BODY_NONE, 0, ROUTE_INLINE, livez },
 	{ "GET", "/readyz", "readyz", SCOPE_PUBLIC, BODY_NONE, 0, 0, readyz },
 	{ "GET", "/metrics", "metrics", SCOPE_PUBLIC, BODY_NONE, 0, 0, metrics },
 	{ "GET", "/openapi.json", "openapi", SCOPE_PUBLIC, BODY_NONE, 0, 0, openapi },
@@ -68,7 +68,7 @@ const struct route routes_api[] = {
 const size_t routes_api_count = ARRAY_LEN(routes_api);
 
 const struct route routes_agent[] = {
-	{ "GET", "/livez", "livez", SCOPE_PUBLIC, BODY_NONE, 0, 0, livez },
+	{ "GET", "/livez", "livez", SCOPE_PUBLIC, BODY_NONE, 0, ROUTE_INLINE, livez },
 	{ "GET", "/readyz", "readyz", SCOPE_PUBLIC, BODY_NONE, 0, 0, readyz },
 	{ "POST", "/agent/v1/register", "agent_register", SCOPE_AGENT, BODY_JSON, JSON_MAX, 0,
 		agent_register },

@@ -85,16 +85,16 @@ static int prepare_body(struct exchange *x)
 {
 	const struct route *route = x->req.route;
 	const char *type = NULL;
-	int64_t max = route->body_max_bytes;
 	switch (route->body) {
 	case BODY_NONE: return 0;
-	case BODY_JSON: buf_init(&x->body, (size_t)max); return 0;
+	case BODY_JSON: buf_init(&x->body, (size_t)gate_body_max(x)); return 0;
 	case BODY_MULTIPART: type = request_header(&x->req, "Content-Type"); break;
 	case BODY_BLOB: break;
 	}
-	if (max > x->req.app->settings->upload_max_bytes)
-		max = x->req.app->settings->upload_max_bytes;
-	return upload_receiver_create(x->req.app->blobs, type, max, &x->upload, &x->err);
+	int64_t file_max = x->req.app->settings->upload_max_bytes;
+	if (file_max > route->body_max_bytes)
+		file_max = route->body_max_bytes;
+	return upload_receiver_create(x->req.app->blobs, type, file_max, &x->upload, &x->err);
 }
 
 static enum MHD_Result first(struct exchange *x, const char *method, const char *version)
@@ -154,6 +154,10 @@ static enum MHD_Result dispatch(struct exchange *x)
 		return reply(x);
 	if (x->upload)
 		x->req.upload = upload_receiver_result(x->upload);
+	if (x->req.route->flags & ROUTE_INLINE) {
+		run_inline(x);
+		return reply(x);
+	}
 	enter(x, PEER_WORK);
 	x->state = EXCHANGE_WORK;
 	MHD_suspend_connection(x->mhd);

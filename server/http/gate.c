@@ -81,6 +81,17 @@ static bool is_json(const char *type)
 	return len == sizeof(want) - 1 && strncasecmp(type, want, len) == 0;
 }
 
+int64_t gate_body_max(const struct exchange *x)
+{
+	const struct route *route = x->req.route;
+	int64_t max = route->body_max_bytes;
+	if (route->body != BODY_MULTIPART && route->body != BODY_BLOB)
+		return max;
+	if (max > x->req.app->settings->upload_max_bytes)
+		max = x->req.app->settings->upload_max_bytes;
+	return route->body == BODY_MULTIPART ? max + FORM_OVERHEAD_MAX : max;
+}
+
 static int check_body(struct exchange *x)
 {
 	const struct route *route = x->req.route;
@@ -90,7 +101,7 @@ static int check_body(struct exchange *x)
 	bool is_file = route->body == BODY_MULTIPART || route->body == BODY_BLOB;
 	if (route->body == BODY_NONE && f->content_length > 0)
 		return err_set(&x->err, ERR_INVALID_REQUEST, NULL, "This operation takes no request body");
-	if (f->content_length > route->body_max_bytes)
+	if (f->content_length > gate_body_max(x))
 		return err_set(&x->err, ERR_TOO_LARGE, NULL,
 			"The body has %" PRId64 " bytes; at most %" PRId64 " are taken here", f->content_length,
 			route->body_max_bytes);

@@ -22,6 +22,7 @@ enum {
 	ROUTE_IDEMPOTENT = 1 << 0, /* honours Idempotency-Key */
 	ROUTE_STREAM = 1 << 1,     /* may answer with server-sent events */
 	ROUTE_WAIT = 1 << 2,       /* may answer RESPONSE_WAIT */
+	ROUTE_INLINE = 1 << 3, /* never blocks: answered by the event loop, whatever the workers do */
 };
 
 /* Plain blocking code on a worker thread. Returns 0 with the response filled, or a negative code

@@ -88,6 +88,13 @@ static void finish(struct exchange *x)
 	MHD_resume_connection(x->mhd); /* the last use of x here */
 }
 
+void run_inline(struct exchange *x)
+{
+	x->failed = run_handler(x);
+	if (x->failed < 0)
+		log_failure(x);
+}
+
 void run_exchange(struct work *w)
 {
 	struct exchange *x = (struct exchange *)w;

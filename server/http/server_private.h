@@ -23,6 +23,7 @@ enum {
 	EXCHANGE_DRAIN_MAX =
 		1024 * 1024, /* a refused body up to this is read, and the connection kept */
 	EXCHANGE_LINGER_MAX = 64 * 1024 * 1024,
+	FORM_OVERHEAD_MAX = 64 * 1024, /* of a multipart body around its file */
 	OVERLOADED_RETRY_S = 1,
 };
 
@@ -101,11 +102,15 @@ enum MHD_Result exchange_step(void *port, struct MHD_Connection *mhd, const char
 void exchange_completed(
 	void *port, struct MHD_Connection *mhd, void **ctx, enum MHD_RequestTerminationCode how);
 
+/* The most bytes that the route's body may have. */
+int64_t gate_body_max(const struct exchange *x);
 /* gate.c: everything that is decided before the body. Fills x->err and returns its code. */
 int gate_check(struct exchange *x, const char *method, const char *version) must_check;
 
 /* run.c: runs the handler on a worker, and again when a long poll asked for it. */
 void run_exchange(struct work *w);
+/* The same on the event loop, for ROUTE_INLINE. */
+void run_inline(struct exchange *x);
 
 /* reply.c */
 enum MHD_Result reply_queue(struct exchange *x);
