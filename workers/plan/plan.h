@@ -18,7 +18,8 @@ enum {
 	PLAN_RANK_MAX = 4,
 	PLAN_OPERANDS_MAX = 8,
 	PLAN_DIMS_MAX = 8,
-	PLAN_ROW_BLOCKS = 64, /* pieces of a reduction over rows, whatever the number of threads */
+	PLAN_HEAD_SIZE_MAX = 256, /* attention: units of one head */
+	PLAN_ROW_BLOCKS = 64,     /* pieces of a reduction over rows, whatever the number of threads */
 	PLAN_OPS_MAX = 16 * 1024,
 	PLAN_BUFFERS_MAX = 64 * 1024,
 };

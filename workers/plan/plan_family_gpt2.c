@@ -123,7 +123,7 @@ static void layer_forward(const struct gpt2 *g, struct gpt2_layer *l, int i, int
 	l->att = activation(g, g->c, l->name[0], "att");
 	l->lse = activation(g, g->heads, l->name[0], "lse");
 	plan_build_op(b, PLAN_OP_ATTENTION, l->name[0], PLAN_OPERANDS(l->qkv, l->att, l->lse),
-		PLAN_DIMS(g->rows / g->t, g->t, g->c, g->heads), 0);
+		PLAN_DIMS(g->rows / g->t, g->t, g->c, g->heads), plan_build_floats(b, g->rows, g->c, 1));
 	l->attn_proj = dense(g, l->name[1], g->c, g->c, g->residual_scale);
 	l->mid = residual_forward(g, &l->attn_proj, l->att, x, 2 * i + 1);
 	norm_forward(g, &l->ln_2, l->mid);
@@ -157,7 +157,7 @@ static void layer_backward(const struct gpt2 *g, const struct gpt2_layer *l, int
 	plan_build_op(b, PLAN_OP_ATTENTION_BACKWARD, l->name[0],
 		PLAN_OPERANDS(l->qkv, l->att, l->lse, datt, dqkv),
 		PLAN_DIMS(g->rows / g->t, g->t, g->c, g->heads),
-		plan_build_floats(b, g->rows, g->heads, 1));
+		plan_build_floats(b, g->rows, 2 * g->c + g->heads, 1));
 	dnorm = activation(g, g->c, l->ln_1.name, "d.y");
 	plan_build_dense_backward(b, &l->attn, l->ln_1.y, dqkv, dnorm);
 	norm_backward(g, &l->ln_1, dnorm, dres, true);
@@ -174,6 +174,10 @@ static bool config_ok(struct plan_build *b)
 		plan_build_fail(b, ERR_INVALID_VALUE, "$.model.config.n_head",
 			"n_embd (%lld) must be a multiple of n_head (%lld)", (long long)m->n_embd,
 			(long long)m->n_head);
+	else if (m->n_embd / m->n_head > PLAN_HEAD_SIZE_MAX)
+		plan_build_fail(b, ERR_INVALID_VALUE, "$.model.config.n_head",
+			"a head may have at most %d units, not %lld", PLAN_HEAD_SIZE_MAX,
+			(long long)(m->n_embd / m->n_head));
 	else if (t < 1 || t > m->n_positions)
 		plan_build_fail(b, ERR_INVALID_VALUE, "$.data.sequence_length",
 			"sequence_length (%lld) must be 1 to n_positions (%lld)", (long long)t,
