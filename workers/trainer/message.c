@@ -62,7 +62,7 @@ void message_step(const struct session *s, const struct engine_step *step,
 	begin(&w, out, "step");
 	json_field_i64(&w, "step", step->step);
 	json_field_i64(&w, "steps", s->plan->total_steps);
-	json_field_f64(&w, "epoch", step->epoch);
+	json_field_f64(&w, "data_epoch", step->epoch);
 	json_field_f64(&w, "loss", step->loss);
 	json_field_f64(&w, "learning_rate", step->learning_rate);
 	json_field_f64(&w, "grad_norm", step->grad_norm);
