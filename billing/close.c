@@ -95,37 +95,72 @@ static void say_text(FILE *out, const struct close *c)
 	clock_rfc3339(c->period.from_us, from);
 	clock_rfc3339(c->period.to_us, to);
 	rate_format_minor(c->invoice.total_minor, total);
-	if (!c->period_found)
-		(void)fprintf(out, "%s: nothing is left to invoice\n", c->tenant_id);
-	else if (!c->usage_found)
-		(void)fprintf(out, "%s: no usage to invoice from %s to %s\n", c->tenant_id, from, to);
-	else
-		(void)fprintf(out, "%s: %s from %s to %s: %zu line%s, %s %s, sha256 %s\n", c->tenant_id,
-			c->invoice.id, from, to, c->invoice.line_count, c->invoice.line_count == 1 ? "" : "s",
-			total, c->invoice.currency, c->invoice.content_sha256);
+	(void)fprintf(out, "%s: %s from %s to %s: %zu line%s, %s %s, sha256 %s\n", c->tenant_id,
+		c->invoice.id, from, to, c->invoice.line_count, c->invoice.line_count == 1 ? "" : "s",
+		total, c->invoice.currency, c->invoice.content_sha256);
 }
 
-static void say_json(FILE *out, const struct close *c)
+/* One object a line; without an invoice, null; without a span, nulls. */
+static void say_object(FILE *out, const char *tenant_id, const char *from, const char *to,
+	const struct invoice *invoice)
 {
-	char from[CLOCK_RFC3339_MAX], to[CLOCK_RFC3339_MAX], total[RATE_TEXT_MAX];
-	clock_rfc3339(c->period.from_us, from);
-	clock_rfc3339(c->period.to_us, to);
-	rate_format_minor(c->invoice.total_minor, total);
 	cleanup(buf_finish) struct buf text;
 	buf_init(&text, CLOSE_OUTPUT_MAX);
 	struct json_writer w;
 	json_writer_init(&w, &text);
 	json_begin_object(&w);
-	json_field_str(&w, "tenant_id", c->tenant_id);
-	json_field_str(&w, "from", c->period_found ? from : NULL);
-	json_field_str(&w, "to", c->period_found ? to : NULL);
-	json_field_str(&w, "invoice_id", c->usage_found ? c->invoice.id : NULL);
-	if (c->usage_found) {
-		json_field_i64(&w, "line_count", (int64_t)c->invoice.line_count);
+	json_field_str(&w, "tenant_id", tenant_id);
+	json_field_str(&w, "from", from);
+	json_field_str(&w, "to", to);
+	json_field_str(&w, "invoice_id", invoice ? invoice->id : NULL);
+	if (invoice) {
+		char total[RATE_TEXT_MAX];
+		rate_format_minor(invoice->total_minor, total);
+		json_field_i64(&w, "line_count", (int64_t)invoice->line_count);
 		json_field_str(&w, "total", total);
-		json_field_str(&w, "currency", c->invoice.currency);
-		json_field_str(&w, "content_sha256", c->invoice.content_sha256);
+		json_field_str(&w, "currency", invoice->currency);
+		json_field_str(&w, "content_sha256", invoice->content_sha256);
 	}
+	json_end_object(&w);
+	(void)fprintf(out, "%s\n", buf_cstr(&text));
+}
+
+static void say_json(FILE *out, const struct close *c)
+{
+	char from[CLOCK_RFC3339_MAX], to[CLOCK_RFC3339_MAX];
+	clock_rfc3339(c->period.from_us, from);
+	clock_rfc3339(c->period.to_us, to);
+	say_object(out, c->tenant_id, from, to, &c->invoice);
+}
+
+/* A span without usage, or (unset) no span at all. */
+static void say_quiet(FILE *out, bool json, const char *tenant_id, int64_t from_us, int64_t to_us)
+{
+	bool span = from_us != INVOICE_UNSET;
+	char from[CLOCK_RFC3339_MAX], to[CLOCK_RFC3339_MAX];
+	clock_rfc3339(from_us, from);
+	clock_rfc3339(to_us, to);
+	if (json)
+		say_object(out, tenant_id, span ? from : NULL, span ? to : NULL, NULL);
+	else if (span)
+		(void)fprintf(out, "%s: no usage to invoice from %s to %s\n", tenant_id, from, to);
+	else
+		(void)fprintf(out, "%s: nothing is left to invoice\n", tenant_id);
+}
+
+static void say_refused(FILE *out, bool json, const char *tenant_id, const struct err *err)
+{
+	if (!json) {
+		(void)fprintf(out, "%s: refused: %s\n", tenant_id, err->message);
+		return;
+	}
+	cleanup(buf_finish) struct buf text;
+	buf_init(&text, CLOSE_OUTPUT_MAX);
+	struct json_writer w;
+	json_writer_init(&w, &text);
+	json_begin_object(&w);
+	json_field_str(&w, "tenant_id", tenant_id);
+	json_field_str(&w, "refused", err->message);
 	json_end_object(&w);
 	(void)fprintf(out, "%s\n", buf_cstr(&text));
 }
@@ -144,13 +179,22 @@ static int close_tenant(struct db_pool *pool, const char *tenant_id,
 		.to_us = options->to_us == COMMAND_UNSET ? INVOICE_UNSET : options->to_us,
 		.all_earlier = options->from_us == COMMAND_UNSET,
 	};
+	int64_t quiet_since_us = INVOICE_UNSET; /* months without usage are said once */
 	for (int i = 0; i < CLOSE_PERIODS_MAX; i++) {
 		int rc = db_tx(pool, COMMAND_DB_WAIT_MS, close_period, &c, err);
 		if (rc < 0)
 			return rc;
-		/* The end of the periods is only news when there was none. */
-		if (c.period_found || i == 0)
+		bool quiet = c.period_found && !c.usage_found;
+		if (quiet && quiet_since_us == INVOICE_UNSET)
+			quiet_since_us = c.period.from_us;
+		if (!quiet && quiet_since_us != INVOICE_UNSET) {
+			say_quiet(out, options->json, tenant_id, quiet_since_us, c.from_us);
+			quiet_since_us = INVOICE_UNSET;
+		}
+		if (c.usage_found)
 			options->json ? say_json(out, &c) : say_text(out, &c);
+		if (!c.period_found && i == 0)
+			say_quiet(out, options->json, tenant_id, INVOICE_UNSET, INVOICE_UNSET);
 		if (!c.period_found)
 			return 0;
 		c.from_us = c.period.to_us;
@@ -160,8 +204,9 @@ static int close_tenant(struct db_pool *pool, const char *tenant_id,
 		err, ERR_TOO_LARGE, "--from", "the span has more than %d periods", CLOSE_PERIODS_MAX);
 }
 
-static int close_all(
-	struct db_pool *pool, const struct command_options *options, FILE *out, struct err *err)
+/* A tenant whose books do not add up does not hold up the others: it is said, and *ok is false. */
+static int close_all(struct db_pool *pool, const struct command_options *options, FILE *out,
+	bool *ok, struct err *err)
 {
 	char after[IDENT_MAX] = "";
 	for (;;) {
@@ -176,8 +221,11 @@ static int close_all(
 			return rc;
 		for (int i = 0; i < db_rows(page); i++) {
 			rc = close_tenant(pool, db_str(page, i, 0), options, out, err);
-			if (rc < 0)
+			if (rc == ERR_CONFLICT)
+				say_refused(out, options->json, db_str(page, i, 0), err);
+			else if (rc < 0)
 				return rc;
+			*ok = *ok && rc == 0;
 		}
 		if (db_rows(page) < INVOICE_IDS_PAGE)
 			return 0;
@@ -197,10 +245,12 @@ int command_close(struct db_pool *pool, const struct command_options *options, F
 	/* The whole yard once; each invoice checks its own devices again in its transaction. */
 	rc = check_devices(conn, NULL, err);
 	db_pool_put(pool, conn);
+	bool ok = true;
 	if (rc == 0)
-		rc = options->all ? close_all(pool, options, out, err)
+		rc = options->all ? close_all(pool, options, out, &ok, err)
 						  : close_tenant(pool, options->tenant, options, out, err);
-	/* CONFLICT is a difference, which err describes. */
-	*ret_ok = rc == 0;
-	return rc;
+	if (rc < 0)
+		return rc; /* CONFLICT is a difference, which err describes */
+	*ret_ok = ok;
+	return 0;
 }
