@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Which machine takes a job and what is said when none does. Pure: no database. */
+#include "support/check.h"
+
+#include "server/scheduler/placement.h"
+
+static struct job_queue_agent agent(const char *id, const char *region, int64_t total, int64_t idle)
+{
+	struct job_queue_agent g = { .total = total, .idle = idle };
+	snprintf(g.id, sizeof(g.id), "%s", id);
+	snprintf(g.region, sizeof(g.region), "%s", region);
+	snprintf(g.instance_type, sizeof(g.instance_type), "cpu-dev");
+	return g;
+}
+
+static struct job_queue_job job(const char *region, int64_t count)
+{
+	struct job_queue_job j = { .device_count = count };
+	snprintf(j.instance_type, sizeof(j.instance_type), "cpu-dev");
+	assert_int_equal(residency_set_add(&j.residency, region, NULL), 0);
+	return j;
+}
+
+static void the_tightest_fit_wins(void **state)
+{
+	struct job_queue_agent agents[] = { agent("a", "us-east-1", 8, 8),
+		agent("b", "us-east-1", 8, 3), agent("c", "us-east-1", 2, 1),
+		agent("d", "eu-west-1", 2, 2) };
+	struct placement p;
+	struct job_queue_job j = job("us", 2);
+	placement_choose(&j, agents, ARRAY_LEN(agents), &p);
+	assert_int_equal(p.agent, 1);
+	/* not where it failed last, if there is another place */
+	snprintf(j.last_agent_id, sizeof(j.last_agent_id), "b");
+	placement_choose(&j, agents, ARRAY_LEN(agents), &p);
+	assert_int_equal(p.agent, 0);
+	placement_choose(&j, agents + 1, 1, &p);
+	assert_int_equal(p.agent, 0);
+	snprintf(agents[0].instance_type, sizeof(agents[0].instance_type), "h100-80gb");
+	j = job("any", 4);
+	placement_choose(&j, agents, ARRAY_LEN(agents), &p);
+	assert_int_equal(p.agent, PLACEMENT_NONE);
+}
+
+static void reasons_are_told_apart(void **state)
+{
+	struct job_queue_agent us_busy = agent("a", "us-east-1", 2, 0);
+	struct job_queue_agent us_some = agent("b", "us-west-1", 2, 1);
+	struct job_queue_agent eu_free = agent("c", "eu-west-1", 4, 4);
+	struct job_queue_agent eu_busy = agent("d", "eu-west-1", 4, 0);
+	const struct {
+		struct job_queue_agent agents[2];
+		int count;
+		int64_t devices;
+		const char *code, *says;
+	} cases[] = {
+		{ { us_busy }, 0, 1, "no_machine", "No machine with cpu-dev devices" },
+		{ { us_busy, us_some }, 2, 2, "no_capacity", "Waiting for 2 cpu-dev devices" },
+		{ { us_busy }, 1, 1, "no_capacity", "Waiting for 1 cpu-dev device " },
+		{ { us_busy, us_some }, 2, 3, "no_machine", "No connected machine has 3" },
+		{ { us_busy, eu_free }, 2, 1, "residency", "only free cpu-dev devices are in eu-west-1" },
+		{ { eu_free }, 1, 1, "residency", "residency {us}" },
+		{ { eu_busy }, 1, 1, "residency", "No machine with cpu-dev devices is in a region" },
+		{ { us_busy, eu_busy }, 2, 1, "no_capacity", "Waiting for 1" },
+	};
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		struct job_queue_agent agents[2] = { cases[i].agents[0], cases[i].agents[1] };
+		struct job_queue_job j = job("us", cases[i].devices);
+		struct placement p;
+		placement_choose(&j, agents, cases[i].count, &p);
+		assert_int_equal(p.agent, PLACEMENT_NONE);
+		assert_string_equal(p.code, cases[i].code);
+		if (strstr(p.message, cases[i].says) == NULL)
+			fail_msg("case %zu: %s", i, p.message);
+	}
+}
+
+static void a_large_job_that_waited_long_gets_a_machine(void **state)
+{
+	struct job_queue_agent agents[] = { agent("a", "us-east-1", 2, 2),
+		agent("b", "us-east-1", 8, 7) };
+	struct job_queue_job large = job("us", 8), small = job("us", 3);
+	struct placement p;
+	placement_choose(&large, agents, 2, &p);
+	placement_choose(&small, agents, 2, &p);
+	assert_int_equal(p.agent, 1);
+	large.waited_ms = PLACEMENT_GUARD_MS;
+	placement_choose(&large, agents, 2, &p);
+	assert_int_equal(p.agent, PLACEMENT_NONE);
+	placement_choose(&small, agents, 2, &p);
+	assert_int_equal(p.agent, PLACEMENT_NONE);
+	small.device_count = 2;
+	placement_choose(&small, agents, 2, &p);
+	assert_int_equal(p.agent, 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(the_tightest_fit_wins),
+		cmocka_unit_test(reasons_are_told_apart),
+		cmocka_unit_test(a_large_job_that_waited_long_gets_a_machine),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
