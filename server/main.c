@@ -128,6 +128,7 @@ static int serve(const struct settings_server *s, struct err *err)
 	config.application_name = "trainyard-scheduler";
 	if (s->scheduler)
 		r = scheduler_start(&app, &config, &scheduler, err);
+	app.scheduler = scheduler; /* before any handler runs */
 	if (r == 0)
 		r = http_server_start(&app, &http, err);
 	if (r == 0) {

@@ -49,9 +49,11 @@ static void a_run_to_success(void **state)
 	yard_train(conn, &w.a);
 	assert_text(conn, w.job, "running", JOB_SQL("status"));
 	yard_say(conn, &w.a,
-		"{\"t\":\"step\",\"step\":10,\"steps\":1000,\"epoch\":0.1,\"loss\":2.5,\"later\":[1]}");
+		"{\"t\":\"step\",\"step\":10,\"steps\":1000,\"epoch\":9,\"data_epoch\":0.1,\"loss\":2.5,"
+		"\"later\":[1]}");
 	assert_text(conn, w.a.id, "10", ATTEMPT_SQL("last_step"));
 	assert_text(conn, w.job, "2.5", JOB_SQL("(progress->>'loss')"));
+	assert_text(conn, w.job, "0.1", JOB_SQL("(progress->>'epoch')"));
 	yard_checkpoint(conn, w.tenant, &w.a, 500);
 	assert_text(conn, w.a.id, "training", ATTEMPT_SQL("status"));
 	yard_say(conn, &w.a, "{\"t\":\"evaluation\",\"step\":500,\"accuracy\":0.99}");
