@@ -213,7 +213,7 @@ void exchange_completed(
 	if (x->counted) {
 		int64_t us = clock_mono_us(x->req.app->clock) - x->started_us;
 		http_stats_gauge_add(stats_of(x), GAUGE_IN_FLIGHT, -1);
-		http_stats_count(stats_of(x), x->req.route, x->status, us, x->sent_bytes);
+		http_stats_count(stats_of(x), x->req.route, x->status, x->slow ? -1 : us, x->sent_bytes);
 		log_request(x, us, how == MHD_REQUEST_TERMINATED_COMPLETED_OK);
 	}
 	if (how == MHD_REQUEST_TERMINATED_COMPLETED_OK)

@@ -104,7 +104,7 @@ static int check_body(struct exchange *x)
 	if (f->content_length > gate_body_max(x))
 		return err_set(&x->err, ERR_TOO_LARGE, NULL,
 			"The body has %" PRId64 " bytes; at most %" PRId64 " are taken here", f->content_length,
-			route->body_max_bytes);
+			gate_body_max(x));
 	if (is_file && f->content_length < 0 && !f->chunked)
 		return err_set(
 			&x->err, ERR_LENGTH_REQUIRED, NULL, "Send Content-Length, or the body in chunks");

@@ -199,6 +199,7 @@ static struct MHD_Response *stream_reply(struct exchange *x)
 {
 	struct MHD_Response *r = stream_response(take_ptr(x->stream), x->mhd);
 	x->status = x->res.status;
+	x->slow = true;
 	if (!r)
 		return NULL;
 	header(r, "Content-Type", "text/event-stream");

@@ -66,6 +66,7 @@ static int wait_more(struct exchange *x, int64_t mark)
 			return err_set(&x->err, ERR_OVERLOADED, NULL, "Too many polls wait; try again");
 		}
 		x->waiting = true;
+		x->slow = true;
 		x->wait_until_us = clock_mono_us(server->app->clock) + (int64_t)x->res.wait_ms * US_PER_MS;
 	}
 	x->waiter.wake = wake;

@@ -82,6 +82,7 @@ struct exchange {
 	char allow[ROUTER_ALLOW_MAX];
 	bool close; /* after this reply */
 	bool handled;
+	bool slow;    /* a stream, or a long poll that waited */
 	bool counted; /* in GAUGE_IN_FLIGHT */
 	struct buf body;
 	int64_t received_bytes;

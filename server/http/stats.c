@@ -76,13 +76,15 @@ void http_stats_count(
 	size_t i = 0;
 	while (i < STATUSES - 1 && statuses[i] != status)
 		i++;
+	atomic_fetch_add_explicit(&row->by_status[i], 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&s->bytes, bytes, memory_order_relaxed);
+	if (us < 0)
+		return;
 	size_t b = 0;
 	while (b < BOUNDS && us > bounds_us[b])
 		b++;
-	atomic_fetch_add_explicit(&row->by_status[i], 1, memory_order_relaxed);
 	atomic_fetch_add_explicit(&row->by_bound[b], 1, memory_order_relaxed);
 	atomic_fetch_add_explicit(&row->sum_us, us, memory_order_relaxed);
-	atomic_fetch_add_explicit(&s->bytes, bytes, memory_order_relaxed);
 }
 
 int64_t http_stats_gauge_add(struct http_stats *s, enum http_gauge g, int64_t by)

@@ -25,7 +25,8 @@ int http_stats_create(const struct route *const tables[static 2], const size_t c
 	struct http_stats **ret) must_check;
 void http_stats_destroy(struct http_stats *s);
 
-/* One request was answered. route NULL = none matched. */
+/* One request was answered. route NULL = none matched; us < 0 = it was meant to take long (streams,
+ * long polls) and is left out of the latencies. */
 void http_stats_count(
 	struct http_stats *s, const struct route *route, int status, int64_t us, int64_t bytes);
 /* Adds and returns the new value. */
