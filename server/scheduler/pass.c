@@ -20,15 +20,20 @@ static bool is_lost_race(int code)
 		code == ERR_RESIDENCY || code == ERR_CONFLICT;
 }
 
-/* Ends a transaction that did rc: 1 committed, 0 lost to somebody else, negative failed. */
-static int settle(struct db_conn *conn, int rc, struct err *err)
+/* Ends a transaction that did rc: 1 committed, 0 not (somebody else was faster, or this one thing
+ * fails: that must not keep the pass from the others), negative when the database is gone. */
+static int settle(struct db_conn *conn, int rc, const char *what, struct err *err)
 {
 	if (rc == 0)
 		rc = db_commit(conn, err);
 	if (rc == 0)
 		return 1;
 	db_rollback(conn);
-	return is_lost_race(rc) ? 0 : rc;
+	if (rc == ERR_DATABASE)
+		return rc;
+	if (!is_lost_race(rc))
+		log_error("scheduler.step_failed", LOG_STR("subject", what), LOG_ERR(err));
+	return 0;
 }
 
 static void touch(const struct pass_hooks *hooks, const char *kind, const char *id)
@@ -57,7 +62,7 @@ static int expire_one(struct db_conn *conn, const char *attempt_id, struct err *
 	rc = attempt_store_lock_expired(conn, attempt_id, &a, err);
 	if (rc == 0)
 		rc = attempt_end(conn, &a, &end, err);
-	return settle(conn, rc, err);
+	return settle(conn, rc, attempt_id, err);
 }
 
 int pass_expire(
@@ -100,7 +105,7 @@ static int place_one(struct db_conn *conn, const struct pass_hooks *hooks,
 	int rc = db_begin(conn, err);
 	if (rc < 0)
 		return rc;
-	rc = settle(conn, attempt_store_place(conn, job->id, agent->id, &placed, err), err);
+	rc = settle(conn, attempt_store_place(conn, job->id, agent->id, &placed, err), job->id, err);
 	if (rc <= 0)
 		return rc;
 	agent->idle -= job->device_count;
@@ -119,7 +124,7 @@ static int block_one(struct db_conn *conn, const struct job_queue_job *job,
 	if (rc < 0)
 		return rc;
 	rc = job_queue_block(conn, job, p->code, p->message, p->refused, err);
-	return settle(conn, rc, err);
+	return settle(conn, rc, job->id, err);
 }
 
 static bool is_news(const struct job_queue_job *job, const struct placement *p)
@@ -173,7 +178,8 @@ int pass_drop(
 	int rc = db_begin(conn, err);
 	if (rc < 0)
 		return rc;
-	rc = settle(conn, checkpoint_store_drop(conn, hooks->remove, hooks->ctx, &dropped, err), err);
+	rc = settle(conn, checkpoint_store_drop(conn, hooks->remove, hooks->ctx, &dropped, err),
+		"content", err);
 	if (rc < 0)
 		return rc;
 	*ret_dropped = rc > 0 ? dropped : 0;

@@ -75,7 +75,8 @@ static void one_leads_and_another_follows(void **state)
 		assert_ok(
 			db_exec(conn, NULL, &err, "select pg_terminate_backend($1::text::int)", DB_TEXT(pid)));
 		snprintf(sql, sizeof(sql),
-			"select (count(*) = 1 and min(pid) <> %s)::text from (" HELD_SQL ") x where $1 <> ''",
+			"select (count(*) = 1 and min(pid) <> %.20s)::text from (" HELD_SQL
+			") x where $1 <> ''",
 			pid);
 		wait_until(conn, sql);
 	}
