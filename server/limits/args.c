@@ -215,31 +215,34 @@ int args_regions(const char *text, const char *param, struct residency_set *ret,
 	return 0;
 }
 
+/* One element of an array, at its own path ("$.residency[1]"). */
+static int add_region(const struct json_obj *o, const char *key, size_t i, const struct json_val *v,
+	struct residency_set *set)
+{
+	struct json_obj at = *o;
+	struct err detail = { 0 };
+	char name[80];
+	(void)snprintf(name, sizeof(name), "%s[%zu]", key, i);
+	(void)snprintf(at.path, sizeof(at.path), "%.*s.%s", (int)(sizeof(at.path) - sizeof(name) - 1),
+		o->path, name);
+	if (json_kind(v) != JSON_STR)
+		json_obj_fail(&at, ERR_INVALID_TYPE, NULL, "%s must be the name of a region", at.path);
+	else if (residency_set_add(set, json_str_or(v, ""), &detail) < 0)
+		json_obj_fail(&at, ERR_INVALID_VALUE, NULL, "%s: %s", at.path, detail.message);
+	return at.code;
+}
+
 void args_json_regions(struct json_obj *o, const char *key, struct residency_set *ret)
 {
 	const struct json_val *list = NULL;
 	json_obj_array(o, key, SPEC_REGIONS_MAX, &list);
 	if (!list || o->code < 0)
 		return;
-	if (json_array_len(list) == 0) {
+	if (json_array_len(list) == 0)
 		json_obj_fail(o, ERR_INVALID_VALUE, key, "At least one region must be named");
-		return;
-	}
 	struct residency_set set = { 0 };
-	for (size_t i = 0; i < json_array_len(list); i++) {
-		const struct json_val *v = json_array_at(list, i);
-		char path[80];
-		snprintf(path, sizeof(path), "%s[%zu]", key, i);
-		if (json_kind(v) != JSON_STR) {
-			json_obj_fail(o, ERR_INVALID_TYPE, path, "A region is a string");
-			return;
-		}
-		struct err detail = { 0 };
-		int rc = residency_set_add(&set, json_str_or(v, ""), &detail);
-		if (rc < 0) {
-			json_obj_fail(o, rc, path, "%s", detail.message);
-			return;
-		}
-	}
-	*ret = set;
+	for (size_t i = 0; i < json_array_len(list) && o->code == 0; i++)
+		json_obj_adopt(o, add_region(o, key, i, json_array_at(list, i), &set));
+	if (o->code == 0)
+		*ret = set;
 }
