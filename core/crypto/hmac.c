@@ -14,9 +14,7 @@ int hmac_sha256(const void *key, size_t key_bytes, const void *data, size_t byte
 	unsigned int len = 0;
 	if (key_bytes > INT_MAX)
 		return ERR_TOO_LARGE;
-	/* OpenSSL reads a NULL key as "the one of before": an empty key is a pointer to nothing. */
-	if (!HMAC(EVP_sha256(), key ? key : "", (int)key_bytes, data, bytes, sum, &len) ||
-		len != DIGEST_BYTES)
+	if (!HMAC(EVP_sha256(), key, (int)key_bytes, data, bytes, sum, &len) || len != DIGEST_BYTES)
 		return ERR_INTERNAL;
 	memcpy(ret_sum, sum, DIGEST_BYTES);
 	return 0;

@@ -159,6 +159,10 @@ static void a_file_may_not_commit(void **state)
 	write_migration(f, "0001_sly.sql", "CREATE TABLE a (i int); COMMIT;");
 	assert_int_equal(migrate_run(f->conn, f->folder, NULL, &err), ERR_INTERNAL);
 	assert_non_null(strstr(err.message, "0001_sly.sql"));
+	/* It is not taken for applied. */
+	db_pool_put(f->pool, f->conn);
+	f->conn = fixture_get(f->pool);
+	assert_int_equal(fixture_i64(f->conn, "SELECT count(*) FROM schema_migrations"), 0);
 }
 
 static void a_missing_folder_is_named(void **state)

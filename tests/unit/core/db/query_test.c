@@ -226,9 +226,14 @@ static void transactions_commit_and_roll_back(void **state)
 	assert_int_equal(db_exec(f->conn, NULL, &err, "INSERT INTO tx VALUES (3)"), ERR_DB_UNIQUE);
 	assert_int_equal(db_commit(f->conn, &err), ERR_INTERNAL);
 
-	/* Going back to the pool ends it. */
+	/* Going back to the pool ends it, and the connection lives on. */
+	db_rollback(f->conn);
+	int64_t backend = fixture_i64(f->conn, "SELECT pg_backend_pid()");
+	FIXTURE_OK(db_begin(f->conn, &err));
+	FIXTURE_OK(db_exec(f->conn, NULL, &err, "INSERT INTO tx VALUES (4)"));
 	db_pool_put(f->pool, f->conn);
 	f->conn = fixture_get(f->pool);
+	assert_int_equal(fixture_i64(f->conn, "SELECT pg_backend_pid()"), backend);
 	assert_int_equal(fixture_i64(f->conn, "SELECT count(*) FROM tx"), 1);
 	assert_int_equal(db_commit(f->conn, &err), ERR_INTERNAL);
 	fixture_script(f->conn, "DROP TABLE tx");
