@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { OUTPUT_MAX = 64 * 1024, CLOSERS = 8, KILLS = 10, WAIT_MS = 20000 };
+enum { OUTPUT_MAX = 64 * 1024, CLOSERS = 8, KILLS = 6, WAIT_MS = 20000 };
 
 static const char *program;
 static const char *docs_path;
