@@ -11,16 +11,21 @@ readonly READY_TRIES=300 READY_PAUSE=0.1 STOP_TRIES=200 PORT_TRIES=5
 
 # ------------------------------------------------------------------ processes
 
-start_time_of() { # PID: its start in clock ticks since boot, or nothing
-	sed 's/^.*) //' "/proc/$1/stat" 2>/dev/null | cut -d' ' -f20
+# Sets START: the process' start in clock ticks since boot, or nothing when it is gone. A zombie has
+# ended; only its parent has not looked yet. (No subshell: this is asked often.)
+look_at() { # PID
+	local line fields
+	START=
+	{ read -r line <"/proc/$1/stat"; } 2>/dev/null || return 0
+	read -ra fields <<<"${line##*) }"
+	[ "${fields[0]}" = Z ] || START=${fields[19]}
 }
 
 pid_of() { # NAME: the pid of that part of the yard, when it is alive
 	local pid start
-	read -r pid start 2>/dev/null <"$DIR/pid/$1" || return 1
-	[ "$(start_time_of "$pid")" = "$start" ] || return 1
-	# A zombie has ended; only its parent has not looked yet.
-	[ "$(sed 's/^.*) //' "/proc/$pid/stat" 2>/dev/null | cut -d' ' -f1)" != Z ] || return 1
+	{ read -r pid start <"$DIR/pid/$1"; } 2>/dev/null || return 1
+	look_at "$pid"
+	[ "$START" = "$start" ] || return 1
 	printf '%s' "$pid"
 }
 
@@ -29,17 +34,20 @@ launch() { # NAME PROGRAM [ARG...]: detached, its output to DIR/log/NAME.log
 	shift
 	setsid "$@" </dev/null >>"$DIR/log/$name.log" 2>&1 &
 	pid=$!
-	printf '%s %s\n' "$pid" "$(start_time_of "$pid")" >"$DIR/pid/$name"
+	look_at "$pid"
+	printf '%s %s\n' "$pid" "$START" >"$DIR/pid/$name"
 }
 
-stop_pid() { # PID START: asks, waits, then insists
-	local tries=0
-	kill -TERM "$1" 2>/dev/null || return 0
-	while [ "$(start_time_of "$1")" = "$2" ] &&
-		[ "$(sed 's/^.*) //' "/proc/$1/stat" 2>/dev/null | cut -d' ' -f1)" != Z ]; do
+stop_pid() { # PID SIGNAL: sends it, waits, and insists in the end
+	local tries=0 start
+	look_at "$1"
+	start=$START
+	[ -n "$start" ] || return 0
+	kill "-$2" "$1" 2>/dev/null || return 0
+	while look_at "$1" && [ "$START" = "$start" ]; do
 		tries=$((tries + 1))
 		[ "$tries" != "$STOP_TRIES" ] || kill -KILL "$1" 2>/dev/null || true
-		[ "$tries" -lt $((STOP_TRIES + 50)) ] || die "process $1 does not end"
+		[ "$tries" -lt $((2 * STOP_TRIES)) ] || die "process $1 does not end"
 		sleep 0.05
 	done
 }
@@ -47,19 +55,20 @@ stop_pid() { # PID START: asks, waits, then insists
 stop_part() { # NAME
 	local pid
 	if pid=$(pid_of "$1"); then
-		stop_pid "$pid" "$(start_time_of "$pid")"
+		stop_pid "$pid" TERM
 	fi
 	rm -f "$DIR/pid/$1"
 }
 
 # Trainers outlive their agent on purpose; each names its attempt's folder, which is inside DIR.
+# Without an agent their goodbye would reach nobody: they are killed, and `up` resumes their jobs.
 stop_trainers() {
-	local entry pid
-	for entry in /proc/[0-9]*; do
-		pid=${entry#/proc/}
-		if tr '\0' '\n' 2>/dev/null <"$entry/cmdline" | grep -q -F -- "--dir=$DIR/agent-"; then
-			stop_pid "$pid" "$(start_time_of "$pid")"
-		fi
+	local pid command
+	for pid in $(pgrep -f -- "--dir=$DIR/agent-" || true); do
+		command=$(tr '\0' '\n' 2>/dev/null <"/proc/$pid/cmdline") || continue
+		case $command in
+		*trainyard-trainer*"--dir=$DIR/agent-"*) stop_pid "$pid" KILL ;;
+		esac
 	done
 }
 
