@@ -77,7 +77,11 @@ static void describe_death(struct run *r, int rank, struct run_end *end)
 	*end = (struct run_end){
 		.outcome = "failed", .reason = "trainer_died", .rank = rank, .exit = *e, .log = k->log
 	};
-	if (!e->known)
+	if (e->exit_code == PROCESS_EXIT_NO_LEASE) {
+		end->reason = "platform_error";
+		snprintf(end->message, sizeof(end->message),
+			"the trainer of rank %d left because its lease ran out", rank);
+	} else if (!e->known)
 		snprintf(end->message, sizeof(end->message),
 			"the trainer of rank %d ended while its agent was away", rank);
 	else if (e->signal >= 0)
@@ -189,7 +193,9 @@ static void advance_new(struct agent *a, struct run *r)
 	if (!r->acked_known || r->listing == NULL)
 		return;
 	if (start_was_made(r)) {
-		start_find_again(a, r);
+		/* The agent before us may have ended before the yard had it. */
+		if (run_push_starting(r, &err) == 0)
+			start_find_again(a, r);
 		return;
 	}
 	if (r->acked_seq > RUN_STARTING_SEQ) {

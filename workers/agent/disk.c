@@ -13,6 +13,7 @@
 
 enum {
 	REMOVE_OPEN_FDS = 16,
+	PROC_FILE_MAX = 4096,
 	TAIL_BYTES = 16 * 1024,
 	TAIL_LINE_MAX = 400, /* bytes of one line that are told */
 };
@@ -87,11 +88,13 @@ int disk_read(
 	if (!S_ISREG(st.st_mode) || st.st_size > max_bytes)
 		return err_set(err, ERR_TOO_LARGE, NULL, "%s is no file of at most %lld bytes", path,
 			(long long)max_bytes);
-	cleanup(freep) char *text = malloc((size_t)st.st_size + 1);
+	/* Files of /proc say that they have no bytes. */
+	size_t room = st.st_size > 0 ? (size_t)st.st_size : PROC_FILE_MAX;
+	cleanup(freep) char *text = malloc(room + 1);
 	size_t bytes = 0;
 	if (text == NULL)
 		return err_set(err, ERR_NO_MEMORY, NULL, "no memory to read %s", path);
-	int rc = read_fd(fd, text, (size_t)st.st_size, &bytes);
+	int rc = read_fd(fd, text, room, &bytes);
 	if (rc < 0)
 		return err_errno(err, ERR_IO, -rc, "%s cannot be read", path);
 	text[bytes] = '\0';

@@ -11,7 +11,8 @@
 #include <sys/types.h>
 
 enum {
-	PROCESS_EXIT_BUSY = 75, /* the trainer's status when another one holds the rank's lock */
+	PROCESS_EXIT_NO_LEASE = 71, /* the trainer's status when its lease ran out */
+	PROCESS_EXIT_BUSY = 75,     /* the trainer's status when another one holds the rank's lock */
 	PROCESS_MEMORY_SLACK_BYTES = 1 << 30, /* above the device's memory: code, libraries, files */
 	PROCESS_FILES_MAX = 256,
 };

@@ -60,7 +60,7 @@ static int read_all(struct attempt *a, const char *dir, struct err *err)
 		a->inputs.resume_dir = a->resume_dir;
 	}
 	if (rc == 0)
-		rc = spec_json_read(json_get(root, "spec"), &a->spec, &metadata, err);
+		a->spec_code = spec_json_read(json_get(root, "spec"), &a->spec, &metadata, &a->spec_err);
 	return rc;
 }
 

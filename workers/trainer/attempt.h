@@ -15,6 +15,8 @@ enum { ATTEMPT_BYTES_MAX = 1024 * 1024 };
 
 struct attempt {
 	struct json_doc *doc; /* owns the strings */
+	int spec_code;        /* not 0: the spec is not valid, and spec_err says why */
+	struct err spec_err;
 	struct job_spec spec;
 	struct session_inputs inputs;
 	char paths[2 * SPEC_FILES_MAX][FILES_PATH_MAX];

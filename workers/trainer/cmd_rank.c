@@ -158,10 +158,15 @@ static int train(struct rank *r, const struct attempt *a)
 	struct err err = { 0 };
 	struct loop_result result;
 	cleanup(session_closep) struct session *s = NULL;
-	int rc = session_open(&a->spec, &a->inputs, &s, &err);
+	int rc = a->spec_code;
+	if (rc < 0)
+		err = a->spec_err;
+	else
+		rc = session_open(&a->spec, &a->inputs, &s, &err);
 	if (rc < 0) {
 		err.code = rc;
-		return post_failure(r, &err) < 0 ? rc : COMMAND_FAILED;
+		(void)post_failure(r, &err);
+		return COMMAND_FAILED;
 	}
 	log_info("training", LOG_INT("steps", s->plan->total_steps),
 		LOG_INT("resumed_step", s->resumed_step), LOG_INT("plan_bytes", s->plan->total_bytes),
