@@ -339,6 +339,90 @@ static void test_tensors(void **state)
 	}
 }
 
+/* The update is AdamW's, with the bias corrections of the right step, from the gradients that the
+ * engine left behind. */
+static void test_adamw_steps(void **state)
+{
+	struct err err = { 0 };
+	struct fixture f;
+	struct job_spec spec = fixture_spec(SPEC_MLP);
+	spec.hyper.grad_clip = 0;
+	fixture_open(&f, spec, 1);
+	double m[2] = { 0 }, v[2] = { 0 };
+	for (int step = 1; step <= 3; step++) {
+		float before[2];
+		struct engine_step s;
+		for (int i = 0; i < 2; i++) /* a weight with decay, a bias without */
+			before[i] = *(float *)engine_buffer(f.engine, f.plan->params[i].weight);
+		assert_ok(engine_step(f.engine, &s, &err));
+		for (int i = 0; i < 2; i++) {
+			const struct plan_param *p = &f.plan->params[i];
+			double g = (double)*(float *)engine_buffer(f.engine, p->gradient);
+			m[i] = 0.9 * m[i] + 0.1 * g;
+			v[i] = 0.95 * v[i] + 0.05 * g * g;
+			double hat = m[i] / (1 - pow(0.9, step)) / (sqrt(v[i] / (1 - pow(0.95, step))) + 1e-8);
+			double w = (double)before[i] -
+				s.learning_rate * (hat + (i == 0 ? 0.1 : 0) * (double)before[i]);
+			double now = (double)*(float *)engine_buffer(f.engine, p->weight);
+			assert_true(fabs(w - now) < 1e-6);
+			assert_true(fabs(now - (double)before[i]) > 1e-5);
+		}
+	}
+	fixture_close(&f);
+}
+
+/* Gradients longer than grad_clip are shortened to it: without decay and momentum, SGD moves by
+ * exactly learning rate times grad_clip. */
+static void test_clip(void **state)
+{
+	struct err err = { 0 };
+	struct fixture f;
+	struct engine_step s;
+	struct snapshot before;
+	struct job_spec spec = fixture_spec(SPEC_MLP);
+	spec.hyper.optimizer = SPEC_SGD;
+	spec.hyper.momentum = spec.hyper.weight_decay = 0;
+	spec.hyper.grad_clip = 0.01;
+	fixture_open(&f, spec, 1);
+	save(f.engine, &before);
+	assert_ok(engine_step(f.engine, &s, &err));
+	assert_true(s.grad_norm > 0.1);
+	double moved = 0;
+	for (int i = 0; i < before.count; i++) {
+		struct engine_tensor t;
+		engine_tensor_at(f.engine, i, &t);
+		for (int64_t k = 0; k < t.bytes / 4; k++)
+			moved += pow((double)((float *)t.data)[k] - (double)((float *)before.tensor[i])[k], 2);
+	}
+	assert_true(fabs(sqrt(moved) / (s.learning_rate * 0.01) - 1) < 1e-3);
+	forget(&before);
+	fixture_close(&f);
+}
+
+/* Another place in the stream is another mask, even over the same samples. */
+static void test_dropout_masks(void **state)
+{
+	for (int k = 0; k < 2; k++) {
+		struct err err = { 0 };
+		struct fixture f;
+		struct job_spec spec = fixture_spec(k ? SPEC_GPT2 : SPEC_MLP);
+		double loss[3] = { 0 };
+		spec.data.shuffle = false;
+		spec.hyper.dropout = 0.3;
+		fixture_open(&f, spec, 1);
+		for (int i = 0; i < 3; i++) /* 37 samples: one epoch on is the same batch */
+			assert_ok(engine_step_micro(f.engine, i == 1 ? 37 : 0, 1.0f, &loss[i], &err));
+		assert_true(loss[0] == loss[2] && loss[0] != loss[1]);
+		fixture_close(&f);
+		spec.hyper.dropout = 0;
+		fixture_open(&f, spec, 1);
+		for (int i = 0; i < 2; i++)
+			assert_ok(engine_step_micro(f.engine, i == 1 ? 37 : 0, 1.0f, &loss[i], &err));
+		assert_true(loss[0] == loss[1]);
+		fixture_close(&f);
+	}
+}
+
 /* A device that cannot give the bytes says so with the figure. */
 static void test_no_memory(void **state)
 {
@@ -367,6 +451,9 @@ int main(void)
 		cmocka_unit_test(test_step_report),
 		cmocka_unit_test(test_learns),
 		cmocka_unit_test(test_tensors),
+		cmocka_unit_test(test_adamw_steps),
+		cmocka_unit_test(test_clip),
+		cmocka_unit_test(test_dropout_masks),
 		cmocka_unit_test(test_no_memory),
 		cmocka_unit_test(test_resume),
 	};
