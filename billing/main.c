@@ -75,7 +75,7 @@ static int run(const struct command *command, const struct command_options *opti
 	const struct settings_billing *settings)
 {
 	const struct db_config config = {
-		.url = settings->database_url,
+		.url = settings->db_url,
 		.application_name = "trainyard-billing",
 		.size = 1,
 		.connect_timeout_s = CONNECT_TIMEOUT_S,

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The table of trainyard-billing's settings; docs/billing.md repeats it. */
+ * The table of trainyard-billing's settings; docs/settings.md repeats it. */
 #include "billing/settings.h"
 
 #include "core/base/attr.h"
 
 const struct setting settings_billing_table[] = {
-	{ .key = "database_url",
+	{ .key = "db_url",
 		.kind = SETTING_STR,
-		.offset = offsetof(struct settings_billing, database_url),
+		.default_value = "dbname=trainyard",
+		.offset = offsetof(struct settings_billing, db_url),
 		.secret = true,
 		.doc = "libpq connection string of the yard's database" },
 	{ .key = "billing_statement_timeout_ms",

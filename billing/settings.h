@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 struct settings_billing {
-	char database_url[SETTING_STR_MAX];
+	char db_url[SETTING_STR_MAX];
 	int64_t statement_timeout_ms;
 	int64_t lock_timeout_ms;
 };
