@@ -19,6 +19,8 @@ struct db_config {
 	const char *url; /* libpq connection string */
 	const char *application_name;
 	int size; /* connections at most; opened on first use */
+	/* 0 or less takes a default: nothing waits for ever. A server that stays silent is given up
+	 * two seconds after statement_timeout_ms. Name resolution alone has no deadline. */
 	int connect_timeout_s;
 	int statement_timeout_ms;
 	int lock_timeout_ms;
@@ -61,7 +63,9 @@ static inline struct db_param db_text(const char *s)
 /* Runs one statement (prepared once per connection and SQL text). ret may be NULL when no rows are
  * wanted. db_exec(conn, &result, &err, "SELECT name FROM tenants WHERE id = $1", DB_TEXT(id))
  * Errors: DATABASE (connection, timeout), DB_CONFLICT (40001, 40P01, 55P03), DB_UNIQUE (23505,
- * 23P01), INTERNAL (any other, with SQLSTATE and the server's text). */
+ * 23P01), INVALID_VALUE (22021: not UTF-8), INTERNAL (any other, with SQLSTATE and the server's
+ * text). err->param is the violated constraint's name, "" when there is none: for the code that
+ * turns it into a field's path, not for customers. */
 #define db_exec(conn, ret, err, sql, ...)                                               \
 	db_exec_params((conn), (ret), (err), (sql),                                         \
 		(const struct db_param[]){ __VA_ARGS__ __VA_OPT__(, ) DB_NULL },                \

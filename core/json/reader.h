@@ -24,7 +24,8 @@ enum {
 struct json_doc; /* owns a parsed text */
 struct json_val; /* a value inside a doc (borrowed) */
 
-/* Parses bytes of text. Errors: INVALID_JSON (with line, column and offset), TOO_LARGE. */
+/* Parses bytes of text. Errors: INVALID_JSON (with line, column and offset), TOO_LARGE, NO_MEMORY.
+ */
 int json_doc_parse(const char *text, size_t bytes, size_t max_bytes, struct json_doc **ret,
 	struct err *err) must_check;
 void json_doc_free(struct json_doc *doc);

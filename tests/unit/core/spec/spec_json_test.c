@@ -374,6 +374,39 @@ static void random_specs_read_back(void **state)
 	}
 }
 
+/* Complete specs with damaged bytes: refused with a code of the reader, or accepted, and then what
+ * was accepted reads back like any other. */
+static void damaged_specs_are_refused_or_read_back(void **state)
+{
+	struct check_random random = check_random_start();
+	cleanup(buf_finish) struct buf text;
+	buf_init(&text, JSON_BYTES_MAX);
+	int accepted = 0;
+	for (int i = 0; i < 5000; i++) {
+		struct job_spec s;
+		fill_random(&random, &s);
+		s.model.hidden_count = s.model.hidden_count % 4;
+		memset(&s.model.hidden[s.model.hidden_count], 0,
+			sizeof(s.model.hidden) - (size_t)s.model.hidden_count * sizeof(s.model.hidden[0]));
+		buf_reset(&text);
+		assert_int_equal(spec_json_write(&s, &text), 0);
+		int flips = (int)pick(&random, 1, 3);
+		for (int k = 0; k < flips; k++)
+			text.data[pick(&random, 0, (int64_t)text.len - 1)] =
+				"0123456789-+.eE\"{}[]:,ntf"[pick(&random, 0, 25)];
+		struct job_spec back;
+		struct err err = { 0 };
+		int r = read_text(text.data, &back, &err);
+		assert_true(r == 0 || (err.code == r && err.message[0]));
+		assert_true(r == 0 || err_info(r)->http_status == 400);
+		if (r == 0) {
+			accepted++;
+			expect_round_trip(&back);
+		}
+	}
+	assert_true(accepted > 100);
+}
+
 static void presets_read_back(void **state)
 {
 	static const char *const bases[] = { "lm", "cnn" };
@@ -408,6 +441,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(auto_micro_batches_divide),
 		cmocka_unit_test(metadata_is_borrowed),
 		cmocka_unit_test(random_specs_read_back),
+		cmocka_unit_test(damaged_specs_are_refused_or_read_back),
 		cmocka_unit_test(presets_read_back),
 		cmocka_unit_test(a_full_buffer_is_told),
 	};
