@@ -18,6 +18,7 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { READ_BYTES = 4096, LISTEN_BACKLOG = 4 };
@@ -152,11 +153,21 @@ int64_t channel_acked_seq(struct channel *c)
 	return seq;
 }
 
-void channel_drain(struct channel *c)
+void channel_drain(struct channel *c, int64_t max_ms)
 {
+	struct timespec until;
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += max_ms / 1000;
+	until.tv_nsec += max_ms % 1000 * 1000000L;
+	if (until.tv_nsec >= 1000000000L) {
+		until.tv_nsec -= 1000000000L;
+		until.tv_sec++;
+	}
+	int rc = 0;
 	pthread_mutex_lock(&c->lock);
-	while (c->first != NULL)
-		pthread_cond_wait(&c->changed, &c->lock);
+	while (c->first != NULL && rc == 0)
+		rc = max_ms < 0 ? pthread_cond_wait(&c->changed, &c->lock)
+						: pthread_cond_timedwait(&c->changed, &c->lock, &until);
 	pthread_mutex_unlock(&c->lock);
 }
 
@@ -335,7 +346,11 @@ int channel_create(const struct channel_options *o, struct channel **ret, struct
 	c->acked_seq = o->first_seq - 1;
 	c->listener = c->conn = -1;
 	pthread_mutex_init(&c->lock, NULL);
-	pthread_cond_init(&c->changed, NULL);
+	pthread_condattr_t attr;
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&c->changed, &attr);
+	pthread_condattr_destroy(&attr);
 	buf_init(&c->in, CHANNEL_LINE_MAX + READ_BYTES);
 	buf_init(&c->out, 2 * CHANNEL_LINE_MAX);
 	c->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

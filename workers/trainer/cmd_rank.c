@@ -23,6 +23,7 @@ enum {
 	CHANNEL_FD = 3,
 	LEASE_FIRST_MS = 20000, /* when the agent names none; a fresh lease is never shorter */
 	END_MAX = 16 * 1024,
+	TERMINATED_DRAIN_MS = 5000,
 };
 
 struct rank {
@@ -218,7 +219,8 @@ static int serve(struct rank *r, const char *rank_dir)
 	}
 	r->channel = channel;
 	int status = train(r, a);
-	channel_drain(channel);
+	/* Asked to leave by somebody else than the agent, there may be no agent to wait for. */
+	channel_drain(channel, r->terminated ? TERMINATED_DRAIN_MS : -1);
 	return status;
 }
 

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Tests workers/trainer/manifest.c: only a folder whose files are exactly as listed is good. */
+#include "tests/unit/workers/trainer/trainer_fixture.h"
+
+#include "workers/trainer/manifest.h"
+
+static const char *make_folder(struct fixture *f)
+{
+	const char *dir = fixture_path(f, "ckpt");
+	struct err err = { 0 };
+	struct manifest m = { .step = 7 };
+	char path[200];
+	assert_int_equal(files_remove_tree(dir, &err), 0);
+	assert_int_equal(files_mkdir(dir, &err), 0);
+	for (int i = 0; i < 2; i++) {
+		struct manifest_file *e = manifest_add(&m, i == 0 ? "a.bin" : "b.bin");
+		snprintf(path, sizeof(path), "%s/%s", dir, e->name);
+		fixture_write(path, i == 0 ? "hello" : "", i == 0 ? 5 : 0);
+		assert_int_equal(digest_file(path, e->sha256, &e->bytes, &err), 0);
+	}
+	assert_int_equal(manifest_write(&m, dir, &err), 0);
+	return dir;
+}
+
+static void refuses(struct fixture *f, const char *file, const char *content, size_t bytes)
+{
+	struct err err = { 0 };
+	struct manifest m = { .step = -1 };
+	char path[200];
+	const char *dir = make_folder(f);
+	assert_int_equal(manifest_verify(dir, &m, &err), 0);
+	assert_int_equal(m.step, 7);
+	assert_int_equal(m.count, 2);
+	snprintf(path, sizeof(path), "%s/%s", dir, file);
+	if (content == NULL)
+		assert_int_equal(unlink(path), 0);
+	else
+		fixture_write(path, content, bytes);
+	m.step = -1;
+	assert_int_equal(manifest_verify(dir, &m, &err), ERR_INVALID_DATA);
+	assert_int_equal(m.step, -1);
+	assert_non_null(strstr(err.message, file));
+}
+
+static void torn_and_changed_files_are_refused(void **state)
+{
+	refuses(*state, "a.bin", "hell", 4);
+	refuses(*state, "a.bin", "hello!", 6);
+	refuses(*state, "a.bin", "hellO", 5);
+	refuses(*state, "b.bin", "x", 1);
+	refuses(*state, "a.bin", NULL, 0);
+	refuses(*state, "manifest.json", NULL, 0);
+	refuses(*state, "manifest.json", "", 0);
+	refuses(*state, "manifest.json", "{}", 2);
+}
+
+static void a_link_is_no_file(void **state)
+{
+	struct err err = { 0 };
+	struct manifest m;
+	char path[200];
+	const char *dir = make_folder(*state);
+	snprintf(path, sizeof(path), "%s/b.bin", dir);
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(symlink("/dev/null", path), 0);
+	assert_int_equal(manifest_verify(dir, &m, &err), ERR_INVALID_DATA);
+}
+
+static void names_that_lead_away_are_refused(void **state)
+{
+	static const char *const names[] = { "../x", "/etc/passwd", "a/b", ".", "..", ".hidden", "",
+		"manifest.json" };
+	static const char zeros[] = "0000000000000000000000000000000000000000000000000000000000000000";
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		struct err err = { 0 };
+		struct manifest m;
+		char text[400], path[200];
+		const char *dir = make_folder(*state);
+		snprintf(path, sizeof(path), "%s/manifest.json", dir);
+		int n = snprintf(text, sizeof(text),
+			"{\"format\":1,\"step\":1,\"files\":[{\"name\":\"%s\",\"sha256\":\"%s\",\"bytes\":0}]}",
+			names[i], zeros);
+		fixture_write(path, text, (size_t)n);
+		if (manifest_verify(dir, &m, &err) != ERR_INVALID_DATA)
+			fail_msg("the name \"%s\" was accepted", names[i]);
+	}
+}
+
+static void the_list_has_an_end(void **state)
+{
+	static struct manifest m;
+	(void)state;
+	for (int i = 0; i < MANIFEST_FILES_MAX; i++)
+		assert_non_null(manifest_add(&m, "x"));
+	assert_null(manifest_add(&m, "x"));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(torn_and_changed_files_are_refused),
+		cmocka_unit_test(a_link_is_no_file),
+		cmocka_unit_test(names_that_lead_away_are_refused),
+		cmocka_unit_test(the_list_has_an_end),
+	};
+	return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
+}
