@@ -84,6 +84,29 @@ static void time_without_a_price_is_not_billed(void **state)
 		" and period @> '2024-12-31T23:30:00Z'::timestamptz");
 }
 
+/* The database's clock was set back by an hour: time stands still for the device until then. */
+static void time_never_runs_backwards(void **state)
+{
+	struct db_conn *conn = ((struct store_fixture *)*state)->conn;
+	char tenant[IDENT_MAX], file[IDENT_MAX], job[IDENT_MAX];
+	struct yard_agent agent;
+	struct yard_attempt a;
+	store_tenant(conn, "us", tenant);
+	store_file(conn, tenant, 'a', file);
+	yard_agent(conn, "us-east-1", 2, &agent);
+	yard_job(conn, tenant, file, 2, job);
+	yard_place(conn, job, agent.id, &a);
+	yard_train(conn, &a);
+	began(conn, agent.id, "yard_now() + interval '1 hour'");
+	yard_checkpoint(conn, tenant, &a, 10);
+	yard_expire(conn, &a);
+	yard_check_tiling(conn);
+	assert_text(conn, agent.id, "true",
+		"select bool_and(open_since > yard_now() + interval '50 min')::text from devices"
+		" where agent_id = $1");
+	assert_text(conn, a.id, "0", "select count(*)::text from segments where $1 <> ''");
+}
+
 static void segments_are_written_once(void **state)
 {
 	struct db_conn *conn = ((struct store_fixture *)*state)->conn;
@@ -246,6 +269,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		store_test(prices_and_months_split_what_is_billed),
 		store_test(time_without_a_price_is_not_billed),
+		store_test(time_never_runs_backwards),
 		store_test(segments_are_written_once),
 		store_test(random_lives_tile_exactly),
 	};
