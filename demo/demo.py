@@ -31,7 +31,8 @@ TIME_MAX_S = 240
 CNN = {
     "name": "mnist-cnn",
     "task": "image_classification",
-    "model": {"config": {"family": "cnn", "channels": [16, 32], "hidden": [128]}},
+    "model": {"config": {"family": "cnn", "channels": [16, 32], "hidden": [128], "in_channels": 1,
+                         "in_height": 28, "in_width": 28, "n_classes": 10}},
     "hyperparameters": {"epochs": 2, "batch_size": 64, "optimizer": "adamw",
                         "learning_rate": 2e-3, "schedule": "cosine", "warmup_steps": 50,
                         "weight_decay": 0.01},
@@ -150,7 +151,7 @@ def judge(cnn, gpt2, order0):
     print(f"  {gpt2['name']}: validation {bits:.3f} bits per byte (wanted: {BITS_PER_BYTE_MAX}); "
           f"an order-0 model of the same text: {order0:.3f}")
     for job in (cnn, gpt2):
-        planned, peak = job["plan"].get("memory_bytes"), job["progress"].get("memory_bytes")
+        planned, peak = job["plan"]["total_bytes"], job["progress"]["memory_bytes"]
         print(f"  {job['name']}: memory {peak:,} bytes at its peak, {planned:,} planned")
         require(planned == peak, "the trainer's peak is not the plan's figure")
     require(accuracy >= ACCURACY_MIN, "the CNN's test accuracy is too low")

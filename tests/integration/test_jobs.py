@@ -20,8 +20,8 @@ def upload_bands(client, count=256):
 def test_mlp_learns_and_its_model_is_what_the_yard_says(client, tmp_path):
     job = succeeded(client, client.post("/v1/jobs", mlp_job(*upload_bands(client))))
     assert job["progress"]["accuracy"] >= 0.95
-    assert job["progress"]["step"] == job["progress"]["steps"] == 32
-    assert job["progress"]["memory_bytes"] == job["plan"]["memory_bytes"]
+    assert job["progress"]["step"] == job["progress"]["steps"] == 64
+    assert job["progress"]["memory_bytes"] == job["plan"]["total_bytes"]
     assert [a["outcome"] for a in job["attempts"]] == ["succeeded"]
     assert "model.safetensors" in [file["name"] for file in job["result"]["files"]]
     for file in job["result"]["files"]:

@@ -194,9 +194,12 @@ def words(size, seed=7):
 def mlp_job(images, labels, **more):
     return merged({
         "name": "bands", "task": "image_classification",
-        "model": {"config": {"family": "mlp", "hidden": [16]}},
+        "model": {"config": {
+            "family": "mlp", "hidden": [16], "in_channels": 1, "in_height": 8, "in_width": 8,
+            "n_classes": 4}},
         "training_file": [images, labels], "validation_file": [images, labels],
-        "hyperparameters": {"epochs": 2, "batch_size": 16, "learning_rate": 0.01},
+        "hyperparameters": {"epochs": 4, "batch_size": 16, "learning_rate": 0.01,
+                            "schedule": "constant", "warmup_steps": 0},
         "precision": "fp32", "resources": {"instance_type": "cpu-dev", "count": 1}, "seed": 3,
     }, more)
 
