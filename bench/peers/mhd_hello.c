@@ -46,10 +46,9 @@ int main(int argc, char **argv)
 	memset(hello.body, ' ', hello.len);
 	struct sockaddr_in loopback = { .sin_family = AF_INET };
 	loopback.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	struct MHD_Daemon *daemon =
-		MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD, 0, NULL, NULL, answer, &hello,
-			MHD_OPTION_THREAD_POOL_SIZE, (unsigned int)threads, MHD_OPTION_SOCK_ADDR,
-			(struct sockaddr *)&loopback, MHD_OPTION_END);
+	struct MHD_Daemon *daemon = MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD, 0, NULL, NULL,
+		answer, &hello, MHD_OPTION_THREAD_POOL_SIZE, (unsigned int)threads, MHD_OPTION_SOCK_ADDR,
+		(struct sockaddr *)&loopback, MHD_OPTION_END);
 	if (daemon == NULL)
 		return 1;
 	printf("%u\n", (unsigned int)MHD_get_daemon_info(daemon, MHD_DAEMON_INFO_BIND_PORT)->port);
