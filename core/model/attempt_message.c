@@ -27,7 +27,8 @@ struct message {
 static void copy_numbers(const struct message *m, const char *const *keys, struct json_writer *w)
 {
 	for (; *keys != NULL; keys++) {
-		/* A message's own `epoch` is its fence; where it stands in the data comes as `data_epoch`. */
+		/* A message's own `epoch` is its fence; where it stands in the data comes as `data_epoch`.
+		 */
 		bool fenced = strcmp(*keys, "epoch") == 0;
 		const struct json_val *v = json_get(m->value, fenced ? "data_epoch" : *keys);
 		if (json_kind(v) == JSON_INT)

@@ -5,7 +5,7 @@
 
 #include "core/model/attempt_store.h"
 #include "core/model/residency.h"
-#include "server/auth/attempt_fence.h"
+#include "server/limits/attempt_fence.h"
 #include "server/storage/blob.h"
 
 struct fetch {

@@ -4,7 +4,7 @@
 #include "server/handlers/handlers.h"
 
 #include "core/model/checkpoint_store.h"
-#include "server/auth/attempt_fence.h"
+#include "server/limits/attempt_fence.h"
 #include "server/http/multipart.h"
 #include "server/storage/blob.h"
 

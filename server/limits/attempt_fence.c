@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Reads and checks the fence of blob requests. Runs on worker threads; no state. */
-#include "server/auth/attempt_fence.h"
+#include "server/limits/attempt_fence.h"
 
 #include "core/base/num.h"
 #include "core/crypto/digest.h"
