@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The API against its description: a yard (the one of TRAINYARD_URL and TRAINYARD_OPERATOR_KEY, or one
-of its own), tenants on it, and clients that hold every reply against openapi.yaml."""
+"""The API against its description: a yard (the one of TRAINYARD_URL and TRAINYARD_OPERATOR_KEY, or
+one of its own), tenants on it, and clients that hold every reply against openapi.yaml."""
 import os
 import pathlib
 import sys

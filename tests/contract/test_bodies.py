@@ -34,7 +34,8 @@ OPERATIONS = ("jobs_create", "tenants_create", "api_keys_create")
 @pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize("body, codes", [
     (b"", {"invalid_type", "missing_field", "invalid_json", "invalid_request"}),
-    (b"{", {"invalid_json"}), (b"[]", {"invalid_type"}), (b"null", {"invalid_type", "missing_field"}),
+    (b"{", {"invalid_json"}), (b"[]", {"invalid_type"}),
+    (b"null", {"invalid_type", "missing_field"}),
     (b"7", {"invalid_type", "invalid_json"}), (b'{"name": "\xff"}', {"invalid_json"}),
     (b'{"name": "a", "name": "b"}', {"invalid_json"}), (b'{"name": "a\\u0000b"}', {"invalid_json"}),
     (b'{"x":' * 200 + b"1" + b"}" * 200, {"invalid_json"}), (b"[" * 100000, {"invalid_json"}),
@@ -156,8 +157,8 @@ BAD_VALUES = {
     "a path as file": ({"training_file": "../../etc/passwd"}, "invalid_value", "$.training_file"),
     "no such type": ({"resources": {"instance_type": "abacus"}}, "invalid_value",
                      "$.resources.instance_type"),
-    "type with quote": ({"resources": {"instance_type": "x'; drop table jobs; --"}}, "invalid_value",
-                        "$.resources.instance_type"),
+    "type with quote": ({"resources": {"instance_type": "x'; drop table jobs; --"}},
+                        "invalid_value", "$.resources.instance_type"),
     "unknown region": ({"residency": ["atlantis"]}, "invalid_value", "$.residency"),
     "money": ({"limits": {"max_cost": "-1"}}, "invalid_value", "$.limits.max_cost"),
     "money too fine": ({"limits": {"max_cost": "0.0000001"}}, "invalid_value", "$.limits.max_cost"),

@@ -63,7 +63,7 @@ def test_filters_that_are_refused(tenant, query, param):
 
 
 def test_strangers_get_what_nobody_gets(make_tenant):
-    """Another tenant's id, an unknown one and nonsense are answered alike, but for the request id."""
+    """A stranger's id, an unknown one and nonsense are answered alike, but for the request id."""
     mine, other = make_tenant(), make_tenant()
     file = mine.upload(WORDS)[2]["id"]
     made = mine.ok("jobs_create", json=job(file, resources={"instance_type": "h100-80gb"}))["id"]
@@ -86,7 +86,8 @@ def test_strangers_get_what_nobody_gets(make_tenant):
 
 def test_operators_act_for_a_tenant_only_when_they_name_it(operator, tenant):
     file = tenant.upload(WORDS)[2]["id"]
-    assert operator.ok("files_get", id=file, headers={"X-Tenant-Id": tenant.tenant_id})["id"] == file
+    mine = {"X-Tenant-Id": tenant.tenant_id}
+    assert operator.ok("files_get", id=file, headers=mine)["id"] == file
     assert operator.ok("files_list", query={"tenant_id": tenant.tenant_id})["data"]
     assert operator.refused("files_get", id=file).status in (400, 403, 404)
     other = {"X-Tenant-Id": "tenant_" + NOBODY}

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * API keys on a real database. Run by with_pg.sh. */
-#include "store_fixture.h"
+#include "tests/unit/core/model/store_fixture.h"
 
 #include "core/model/api_key_store.h"
 

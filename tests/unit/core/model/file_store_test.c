@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Files and their content on a real database. Run by with_pg.sh. */
-#include "store_fixture.h"
+#include "tests/unit/core/model/store_fixture.h"
 
 static void is_the_tenants_own(void **state)
 {

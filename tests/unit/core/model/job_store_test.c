@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Submitted jobs, their JSON and their events on a real database. Run by with_pg.sh. */
-#include "store_fixture.h"
+#include "tests/unit/core/model/store_fixture.h"
 
 #include "core/model/job.h"
 #include "core/model/job_event_store.h"

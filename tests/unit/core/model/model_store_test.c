@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Models and checkpoints as customers read them, on a real database. Run by with_pg.sh. */
-#include "store_fixture.h"
+#include "tests/unit/core/model/store_fixture.h"
 
 #include "core/model/model_store.h"
 #include "core/spec/preset.h"

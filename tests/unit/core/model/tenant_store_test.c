@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Tenants and pages on a real database. Run by with_pg.sh. */
-#include "store_fixture.h"
+#include "tests/unit/core/model/store_fixture.h"
 
 static void writes_what_was_inserted(void **state)
 {
