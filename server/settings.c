@@ -49,6 +49,8 @@ static const struct setting table[] = {
 	I64(connections_per_ip_max, "0", 0, 1000000,
 		"Connections of one address at most; 0 = no limit (behind a proxy)"),
 	I64(streams_max, "2000", 1, 1000000, "Event streams at most"),
+	I64(stream_heartbeat_s, "15", 1, 60,
+		"Seconds of silence after which a stream gets a comment line"),
 	I64(waits_max, "4000", 1, 1000000, "Waiting long polls at most"),
 	I64(headers_timeout_s, "10", 1, 3600, "Seconds until all headers of a request must be there"),
 	I64(idle_timeout_s, "75", 1, 3600, "Seconds that a connection may be silent"),

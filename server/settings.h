@@ -30,6 +30,7 @@ struct settings_server {
 	int64_t connections_max;
 	int64_t connections_per_ip_max; /* 0 = no limit (behind a proxy) */
 	int64_t streams_max;
+	int64_t stream_heartbeat_s;
 	int64_t waits_max;
 	int64_t headers_timeout_s;
 	int64_t idle_timeout_s;

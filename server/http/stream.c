@@ -12,6 +12,7 @@
 
 enum {
 	US_PER_MS = 1000,
+	MS_PER_S = 1000,
 	BLOCK_BYTES = 16 * 1024,
 	RETRY_MS = 1000, /* after the database failed, or while the client reads slowly */
 	STATUS_UNAVAILABLE = 503,
@@ -81,6 +82,7 @@ static bool has_room(struct stream *s, bool *ret_over)
 static int fetch(struct stream *s)
 {
 	struct app *app = s->server->app;
+	int64_t heartbeat_ms = app->settings->stream_heartbeat_s * MS_PER_S;
 	struct err err = { 0 };
 	bool done = false;
 	bool over;
@@ -89,24 +91,25 @@ static int fetch(struct stream *s)
 	if (over)
 		return 0;
 	cleanup(buf_finish) struct buf text;
-	buf_init(&text, SSE_BUFFER_MAX / 2);
+	buf_init(&text, SSE_BUFFER_MAX);
 	int r = s->source->more(s->source, app, &text, &done, &err);
 	if (r < 0 && err_info(r)->http_status != STATUS_UNAVAILABLE) {
 		log_error("http.stream", LOG_ERR(&err), LOG_STR("topic", s->source->topic));
 		done = true;
 	}
-	if (r < 0)
-		buf_reset(&text); /* half a batch would lose the rest */
 	done = done || atomic_load(&s->server->stopping);
 	int64_t now_us = clock_mono_us(app->clock);
-	if (text.len == 0 && !done && now_us - s->sent_us >= (int64_t)SSE_HEARTBEAT_MS * US_PER_MS)
+	if (text.len == 0 && !done && now_us - s->sent_us >= heartbeat_ms * US_PER_MS)
 		(void)buf_str(&text, ": heartbeat\n\n");
 	if (text.len > 0)
 		s->sent_us = now_us;
 	give(s, &text, done);
 	if (done)
 		return 0;
-	return r < 0 ? RETRY_MS : SSE_HEARTBEAT_MS;
+	if (r < 0)
+		return RETRY_MS;
+	/* A full batch: there is more, and the source goes on where it stopped. */
+	return text.len > SSE_BUFFER_MAX / 4 ? HUB_POLL_MS : (int)heartbeat_ms;
 }
 
 static void run(struct work *w)
@@ -159,7 +162,7 @@ int stream_create(struct exchange *x, struct stream **ret, struct err *err)
 	(void)snprintf(s->waiter.topic, sizeof(s->waiter.topic), "%s", s->source->topic);
 	(void)snprintf(s->request_id, sizeof(s->request_id), "%s", x->req.id);
 	pthread_mutex_init(&s->lock, NULL);
-	buf_init(&s->out, SSE_BUFFER_MAX);
+	buf_init(&s->out, 2 * SSE_BUFFER_MAX); /* what is unsent, and one batch */
 	*ret = s;
 	run(&s->work); /* the first events go with the headers */
 	return 0;
