@@ -112,39 +112,26 @@ int device_store_sync(struct db_conn *conn, const char *agent_id, struct device_
 											 " where s.device_id = d.id and s.state = '" state \
 											 "'), 0)::bigint"
 
-static const char
-	list_sql[] =
-		"select d.id, d.device_index, d.name, d.instance_type, d.region, d.memory_bytes,"
-		" d.open_state, " SQL_TIME(
-			"d.open_since") ", d.open_attempt_id,"
-							" " SQL_TIME("d.registered_at") ", " SQL_TIME("d.deregistered_at") ","
-																							   " g."
-																							   "id,"
-																							   " g."
-																							   "nam"
-																							   "e, "
-																							   "g."
-																							   "sta"
-																							   "tus"
-																							   ","
-																							   " " SQL_TIME("g.last_seen_at") ","
-																															  " " SEGMENT_MS(
-																																  "billed") ", " SEGMENT_MS("unbilled") ", " SEGMENT_MS("idle") ","
-																																																" " SEGMENT_MS(
-																																																	"lost") ","
-																																																			" case when d.deregistered_at is not null then 0"
-																																																			"  else " MS("greatest(now.t, d.open_since) - d.open_since") " end,"
-																																																																		 " " MS("coalesce(d.deregistered_at, greatest(now.t, d.open_since)) - d.registered_at") ","
-																																																																																								" case when $4 then (select coalesce(jsonb_agg(x.o order by x.id), '[]') from ("
-																																																																																								"  select s.id, jsonb_build_object('from', " SQL_TIME(
-																																																																																									"lower(s.period)") ","
-																																																																																													   "   'to', " SQL_TIME(
-																																																																																														   "upper(s.period)") ", 'state', s.state, 'reason', s.reason,"
-																																																																																																			  "   'attempt_id', s.attempt_id, 'job_id', s.job_id, 'price_id', s.price_id) as o"
-																																																																																																			  "  from segments s where s.device_id = d.id order by s.id desc limit $5) x) end"
-																																																																																																			  " from devices d join agents g on g.id = d.agent_id,"
-																																																																																																			  " (select yard_now() as t offset 0) now"
-																																																																																																			  " where d.id < $1 and d.id > $2";
+/* clang-format off */
+static const char list_sql[] =
+	"select d.id, d.device_index, d.name, d.instance_type, d.region, d.memory_bytes,"
+	" d.open_state, " SQL_TIME("d.open_since") ", d.open_attempt_id,"
+	" " SQL_TIME("d.registered_at") ", " SQL_TIME("d.deregistered_at") ","
+	" g.id, g.name, g.status, " SQL_TIME("g.last_seen_at") ","
+	" " SEGMENT_MS("billed") ", " SEGMENT_MS("unbilled") ","
+	" " SEGMENT_MS("idle") ", " SEGMENT_MS("lost") ","
+	" case when d.deregistered_at is not null then 0"
+	"  else " MS("greatest(now.t, d.open_since) - d.open_since") " end,"
+	" " MS("coalesce(d.deregistered_at, greatest(now.t, d.open_since)) - d.registered_at") ","
+	" case when $4 then (select coalesce(jsonb_agg(x.o order by x.id), '[]') from ("
+	"  select s.id, jsonb_build_object('from', " SQL_TIME("lower(s.period)") ","
+	"   'to', " SQL_TIME("upper(s.period)") ", 'state', s.state, 'reason', s.reason,"
+	"   'attempt_id', s.attempt_id, 'job_id', s.job_id, 'price_id', s.price_id) as o"
+	"  from segments s where s.device_id = d.id order by s.id desc limit $5) x) end"
+	" from devices d join agents g on g.id = d.agent_id,"
+	" (select yard_now() as t offset 0) now"
+	" where d.id < $1 and d.id > $2";
+/* clang-format on */
 
 static void put_time(struct json_writer *w, const struct db_result *r, int row)
 {

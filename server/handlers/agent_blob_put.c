@@ -4,8 +4,8 @@
 #include "server/handlers/handlers.h"
 
 #include "core/model/checkpoint_store.h"
-#include "server/limits/attempt_fence.h"
 #include "server/http/multipart.h"
+#include "server/limits/attempt_fence.h"
 #include "server/storage/blob.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Machines and their devices: registering, withdrawing, silence, on a real database. Run by
  * with_pg.sh. */
-#include "yard_fixture.h"
+#include "tests/unit/core/model/yard_fixture.h"
 
 #define IN_SERVICE_SQL                                                            \
 	"select coalesce(string_agg(id, ' ' order by device_index), '') from devices" \

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Attempts on a real database: the table, the fence, replay, what an end means for the job, the
  * money and the devices. Run by with_pg.sh. */
-#include "yard_fixture.h"
+#include "tests/unit/core/model/yard_fixture.h"
 
 struct world {
 	char tenant[IDENT_MAX], file[IDENT_MAX], job[IDENT_MAX];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Trimming of checkpoints and dropping of content on a real database. Run by with_pg.sh. */
-#include "yard_fixture.h"
+#include "tests/unit/core/model/yard_fixture.h"
 
 struct world {
 	char tenant[IDENT_MAX], file[IDENT_MAX], job[IDENT_MAX];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The transition table of jobs, all pairs, and cancelling, on a real database. Run by
  * with_pg.sh. */
-#include "store_fixture.h"
+#include "tests/unit/core/model/store_fixture.h"
 
 #include "core/model/job.h"
 

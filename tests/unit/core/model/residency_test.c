@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The residency rule by the cases of residency_cases.txt, and its decisions on a real database.
  * Run by with_pg.sh. */
-#include "store_fixture.h"
+#include "tests/unit/core/model/store_fixture.h"
 
 #include "core/model/residency.h"
-
-static const char *cases_path;
 
 static void read_set(const char *text, struct residency_set *ret)
 {
@@ -54,7 +52,7 @@ static void check_tight(
 
 static void cases_hold(void **state)
 {
-	FILE *f = fopen(cases_path, "r");
+	FILE *f = fopen(RESIDENCY_CASES, "r");
 	assert_non_null(f);
 	char line[200];
 	int number = 0, checked = 0;
@@ -131,15 +129,12 @@ static void every_decision_is_a_row(void **state)
 		db_exec(fx->conn, NULL, &err, "delete from residency_decisions"), ERR_INTERNAL);
 }
 
-int main(int argc, char **argv)
+int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(cases_hold),
 		cmocka_unit_test(unknown_regions_enter_no_set),
 		store_test(every_decision_is_a_row),
 	};
-	if (argc < 2)
-		return 2;
-	cases_path = argv[1];
 	return cmocka_run_group_tests(tests, store_group_setup, store_group_teardown);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Device time: exact splits at prices and months, and exact tiling under random lives of a small
  * yard (TRAINYARD_TEST_SEED repeats one). Run by with_pg.sh. */
-#include "yard_fixture.h"
+#include "tests/unit/core/model/yard_fixture.h"
 
 enum { AGENTS = 3, JOBS = 4, MOVES = 300 };
 

@@ -3,7 +3,7 @@
  * reported about as the handlers do it. One thread (the connection's). */
 #pragma once
 
-#include "store_fixture.h"
+#include "tests/unit/core/model/store_fixture.h"
 
 #include "core/model/agent_store.h"
 #include "core/model/attempt_message.h"
@@ -12,7 +12,7 @@
 #include "core/model/device_store.h"
 #include "core/model/job.h"
 
-#include "support/check.h"
+#include "tests/support/check.h"
 
 #define SHA_A "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Scheduler passes on a real database, alone and several at once (threads). Run by with_pg.sh. */
-#include "unit/core/model/yard_fixture.h"
+#include "tests/unit/core/model/yard_fixture.h"
 
 #include "server/scheduler/pass.h"
 

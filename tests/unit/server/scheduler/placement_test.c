@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Which machine takes a job and what is said when none does. Pure: no database. */
-#include "support/check.h"
+#include "tests/support/check.h"
 
 #include "server/scheduler/placement.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Leadership of two schedulers in one process on a real database: one leads, losing the connection
  * ends that, somebody goes on. Waits are for a state, with an end. Run by with_pg.sh. */
-#include "unit/core/model/yard_fixture.h"
+#include "tests/unit/core/model/yard_fixture.h"
 
 #include "server/app.h"
 #include "server/http/hub_private.h"
