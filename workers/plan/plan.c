@@ -38,6 +38,38 @@ static int check_hyper(const struct job_spec *s, struct err *err)
 	return 0;
 }
 
+/* No dimension is so large that a product of three of them could overflow. */
+static int check_dims(const struct spec_model *m, int64_t sequence_length, struct err *err)
+{
+	const int64_t max = 1 << 24;
+	const struct {
+		const char *param;
+		int64_t value;
+	} dims[] = { { "$.model.config.n_embd", m->n_embd }, { "$.model.config.n_head", m->n_head },
+		{ "$.model.config.n_positions", m->n_positions },
+		{ "$.model.config.vocab_size", m->vocab_size },
+		{ "$.data.sequence_length", sequence_length } };
+	for (size_t i = 0; i < ARRAY_LEN(dims); i++)
+		if (dims[i].value > max)
+			return err_set(err, ERR_INVALID_VALUE, dims[i].param, "%s must be at most %lld",
+				dims[i].param, (long long)max);
+	if (m->hidden_count < 0 || m->hidden_count > SPEC_LAYERS_MAX)
+		return err_set(err, ERR_INVALID_VALUE, "$.model.config.hidden",
+			"a model has at most %d hidden layers", SPEC_LAYERS_MAX);
+	for (int i = 0; i < m->hidden_count; i++)
+		if (m->hidden[i] < 1 || m->hidden[i] > max)
+			return err_set(err, ERR_INVALID_VALUE, "$.model.config.hidden",
+				"hidden[%d] must be 1 to %lld", i, (long long)max);
+	if (m->channel_count < 0 || m->channel_count > (int)ARRAY_LEN(m->channels))
+		return err_set(err, ERR_INVALID_VALUE, "$.model.config.channels",
+			"a cnn has at most %d stages", (int)ARRAY_LEN(m->channels));
+	for (int i = 0; i < m->channel_count; i++)
+		if (m->channels[i] < 1 || m->channels[i] > max)
+			return err_set(err, ERR_INVALID_VALUE, "$.model.config.channels",
+				"channels[%d] must be 1 to %lld", i, (long long)max);
+	return 0;
+}
+
 static int check_spec(const struct job_spec *s, struct err *err)
 {
 	bool lm = s->task == SPEC_LANGUAGE_MODEL;
@@ -56,7 +88,8 @@ static int check_spec(const struct job_spec *s, struct err *err)
 	if (s->device_count > 1)
 		return err_set(err, ERR_INVALID_VALUE, "$.resources.count",
 			"a job runs on one device, not on %lld", (long long)s->device_count);
-	return check_hyper(s, err);
+	int rc = check_dims(&s->model, s->data.sequence_length, err);
+	return rc ? rc : check_hyper(s, err);
 }
 
 /* The spec's number, or the data's where the spec leaves it open. */

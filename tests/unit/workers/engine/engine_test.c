@@ -74,7 +74,7 @@ static void forget(struct snapshot *s)
 		free(s->tensor[i]);
 }
 
-static void check_resume(const struct job_spec *spec, int threads)
+static void check_resume(const struct job_spec *spec, int threads, int every)
 {
 	struct err err = { 0 };
 	struct fixture f;
@@ -89,7 +89,7 @@ static void check_resume(const struct job_spec *spec, int threads)
 		norm[i] = s.grad_norm;
 	}
 	save(f.engine, &at[STEPS]);
-	for (int k = 0; k < STEPS; k++) {
+	for (int k = 0; k < STEPS; k += every) {
 		struct fixture g;
 		fixture_open(&g, *spec, threads);
 		load(g.engine, &at[k]);
@@ -115,8 +115,8 @@ static void test_resume(void **state)
 {
 	struct job_spec specs[4];
 	for (int i = 0; i < all_specs(specs); i++) {
-		check_resume(&specs[i], 1);
-		check_resume(&specs[i], 2);
+		check_resume(&specs[i], 1, 1);
+		check_resume(&specs[i], 2, 9);
 	}
 }
 
