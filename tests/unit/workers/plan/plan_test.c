@@ -292,7 +292,7 @@ static void test_refused(void **state)
 	refuse(cnn(), s.task = SPEC_REGRESSION, ERR_INVALID_VALUE, "$.task");
 	refuse(cnn(), s.model.channel_count = 6, ERR_INVALID_VALUE, "$.model.config.channels");
 	refuse(cnn(), s.data.format = SPEC_FORMAT_TEXT, ERR_INVALID_VALUE, "$.data.format");
-	refuse(gpt2(2, 1, 256, 1 << 24, 256), s.hyper.micro_batch_size = s.hyper.batch_size = 1 << 20,
+	refuse(gpt2(2, 1, 256, 1 << 21, 256), s.hyper.micro_batch_size = s.hyper.batch_size = 1 << 20,
 		ERR_PLAN_TOO_LARGE, "$.hyperparameters.micro_batch_size");
 	refuse(gpt2(2, 1 << 17, 1 << 24, 12, 1 << 24), (void)0, ERR_PLAN_TOO_LARGE, "$.model");
 	refuse(gpt2(2, 1 << 17, 1 << 25, 12, 256), (void)0, ERR_INVALID_VALUE, "$.model.config.n_embd");
