@@ -13,78 +13,93 @@ static double *doubles(int64_t count)
 	return x;
 }
 
+struct norm_case {
+	int64_t rows, c;
+	float *x, *gain, *bias, *dy, *dx, *dgain, *dbias;
+	double *ry, *rdx, *rg, *rb; /* what y and the sums with dx, dgain, dbias must become */
+};
+
+static void norm_reference(const struct norm_case *t, int64_t r)
+{
+	int64_t c = t->c;
+	const float *x = t->x + r * c, *dy = t->dy + r * c;
+	double m = 0, v = 0, s = 0, d = 0;
+	for (int64_t i = 0; i < c; i++)
+		m += (double)x[i] / (double)c;
+	for (int64_t i = 0; i < c; i++)
+		v += pow((double)x[i] - m, 2) / (double)c;
+	double rs = 1 / sqrt(v + 1e-5);
+	for (int64_t i = 0; i < c; i++) {
+		double hat = ((double)x[i] - m) * rs, g = (double)dy[i] * (double)t->gain[i];
+		t->ry[r * c + i] = hat * (double)t->gain[i] + (double)t->bias[i];
+		s += g;
+		d += g * hat;
+		t->rg[i] += (double)dy[i] * hat;
+		t->rb[i] += (double)dy[i];
+	}
+	for (int64_t i = 0; i < c; i++) {
+		double hat = ((double)x[i] - m) * rs, g = (double)dy[i] * (double)t->gain[i];
+		t->rdx[r * c + i] = rs * (g - (s + hat * d) / (double)c);
+	}
+}
+
 static void test_layernorm(void **state)
 {
-	int64_t rows = 70, c = 37;
-	float *x = fixture_floats(rows * c, 1), *gain = fixture_floats(c, 2),
-		  *bias = fixture_floats(c, 3), *y = fixture_floats(rows * c, 4),
-		  *mean = fixture_floats(rows, 5), *rstd = fixture_floats(rows, 6),
-		  *dy = fixture_floats(rows * c, 7), *dx = fixture_floats(rows * c, 8),
-		  *dgain = fixture_floats(c, 9), *dbias = fixture_floats(c, 10),
-		  *work = fixture_floats(2 * PLAN_ROW_BLOCKS * c, 11);
-	double *ry = doubles(rows * c), *rdx = doubles(rows * c), *rg = doubles(c), *rb = doubles(c);
-	for (int64_t i = 0; i < c; i++) {
-		rg[i] = (double)dgain[i];
-		rb[i] = (double)dbias[i];
+	enum { ROWS = 70, C = 37, N = ROWS * C };
+	struct norm_case t = { .rows = ROWS,
+		.c = C,
+		.x = fixture_floats(N, 1),
+		.gain = fixture_floats(C, 2),
+		.bias = fixture_floats(C, 3),
+		.dy = fixture_floats(N, 7),
+		.dx = fixture_floats(N, 8),
+		.dgain = fixture_floats(C, 9),
+		.dbias = fixture_floats(C, 10),
+		.ry = doubles(N),
+		.rdx = doubles(N),
+		.rg = doubles(C),
+		.rb = doubles(C) };
+	float *y = fixture_floats(N, 4), *mean = fixture_floats(ROWS, 5),
+		  *rstd = fixture_floats(ROWS, 6), *work = fixture_floats(2 * PLAN_ROW_BLOCKS * C, 11);
+	for (int64_t i = 0; i < C; i++) {
+		t.rg[i] = (double)t.dgain[i];
+		t.rb[i] = (double)t.dbias[i];
 	}
-	for (int64_t r = 0; r < rows; r++) {
-		double m = 0, v = 0, s = 0, d = 0;
-		for (int64_t i = 0; i < c; i++)
-			m += (double)x[r * c + i] / (double)c;
-		for (int64_t i = 0; i < c; i++)
-			v += pow((double)x[r * c + i] - m, 2) / (double)c;
-		double rs = 1 / sqrt(v + 1e-5);
-		for (int64_t i = 0; i < c; i++) {
-			double hat = ((double)x[r * c + i] - m) * rs,
-				   g = (double)dy[r * c + i] * (double)gain[i];
-			ry[r * c + i] = hat * (double)gain[i] + (double)bias[i];
-			s += g;
-			d += g * hat;
-			rg[i] += (double)dy[r * c + i] * hat;
-			rb[i] += (double)dy[r * c + i];
-		}
-		for (int64_t i = 0; i < c; i++) {
-			double hat = ((double)x[r * c + i] - m) * rs,
-				   g = (double)dy[r * c + i] * (double)gain[i];
-			rdx[r * c + i] = (double)dx[r * c + i] + rs * (g - (s + hat * d) / (double)c);
-		}
-	}
-	struct backend_layernorm d = { .rows = rows,
-		.c = c,
-		.x = x,
-		.gain = gain,
-		.bias = bias,
+	for (int64_t r = 0; r < ROWS; r++)
+		norm_reference(&t, r);
+	struct backend_layernorm d = { .rows = ROWS,
+		.c = C,
+		.x = t.x,
+		.gain = t.gain,
+		.bias = t.bias,
 		.y = y,
 		.mean = mean,
 		.rstd = rstd,
-		.dy = dy,
-		.dx = dx,
-		.dgain = dgain,
-		.dbias = dbias,
-		.workspace = work,
-		.accumulate = true };
+		.dy = t.dy,
+		.dx = t.dx,
+		.dgain = t.dgain,
+		.dbias = t.dbias,
+		.workspace = work };
 	backend->layernorm(&d);
-	assert_close(y, ry, rows * c, 2e-6);
-	backend->layernorm_backward(&d);
-	assert_close(dx, rdx, rows * c, 2e-6);
-	assert_close(dgain, rg, c, 2e-6);
-	assert_close(dbias, rb, c, 2e-6);
+	assert_close(y, t.ry, N, 2e-6);
 	/* Without accumulate what lay there does not matter, not even a NaN. */
-	float *again = fixture_floats(rows * c, 8);
-	for (int64_t i = 0; i < rows * c; i++)
-		rdx[i] -= (double)again[i];
-	for (int64_t i = 0; i < rows * c; i++)
-		dx[i] = NAN;
-	d.accumulate = false;
+	for (int64_t i = 0; i < N; i++)
+		t.dx[i] = NAN;
 	backend->layernorm_backward(&d);
-	assert_close(dx, rdx, rows * c, 2e-6);
-	float *all[] = { x, gain, bias, y, mean, rstd, dy, dx, dgain, dbias, work, again };
-	for (size_t i = 0; i < ARRAY_LEN(all); i++)
-		free(all[i]);
-	free(ry);
-	free(rdx);
-	free(rg);
-	free(rb);
+	assert_close(t.dx, t.rdx, N, 2e-6);
+	assert_close(t.dgain, t.rg, C, 2e-6);
+	assert_close(t.dbias, t.rb, C, 2e-6);
+	d.accumulate = true;
+	for (int64_t i = 0; i < N; i++)
+		t.rdx[i] *= 2;
+	backend->layernorm_backward(&d);
+	assert_close(t.dx, t.rdx, N, 2e-6);
+	float *f[] = { t.x, t.gain, t.bias, t.dy, t.dx, t.dgain, t.dbias, y, mean, rstd, work };
+	double *g[] = { t.ry, t.rdx, t.rg, t.rb };
+	for (size_t i = 0; i < ARRAY_LEN(f); i++)
+		free(f[i]);
+	for (size_t i = 0; i < ARRAY_LEN(g); i++)
+		free(g[i]);
 }
 
 struct attention_case {

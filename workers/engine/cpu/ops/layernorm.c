@@ -11,10 +11,11 @@ void CPU_FN(layernorm_forward)(const struct backend_layernorm *d)
 {
 	int64_t c = d->c;
 	float inv_c = 1.0f / (float)c;
+	const float *restrict gain = d->gain, *restrict bias = d->bias;
 #pragma omp parallel for schedule(static) if (d->rows * c > CPU_PARALLEL_MIN)
 	for (int64_t r = 0; r < d->rows; r++) {
-		const float *x = d->x + r * c;
-		float *y = d->y + r * c;
+		const float *restrict x = d->x + r * c;
+		float *restrict y = d->y + r * c;
 		float sum = 0, square = 0;
 #pragma omp simd reduction(+ : sum)
 		for (int64_t i = 0; i < c; i++)
@@ -26,7 +27,7 @@ void CPU_FN(layernorm_forward)(const struct backend_layernorm *d)
 		float rstd = 1.0f / sqrtf(square * inv_c + epsilon);
 #pragma omp simd
 		for (int64_t i = 0; i < c; i++)
-			y[i] = (x[i] - mean) * rstd * d->gain[i] + d->bias[i];
+			y[i] = (x[i] - mean) * rstd * gain[i] + bias[i];
 		d->mean[r] = mean;
 		d->rstd[r] = rstd;
 	}
@@ -36,14 +37,15 @@ static void backward_row(
 	const struct backend_layernorm *d, int64_t r, float *restrict dgain, float *restrict dbias)
 {
 	int64_t c = d->c;
-	const float *x = d->x + r * c, *dy = d->dy + r * c;
-	float *dx = d->dx + r * c;
+	const float *restrict x = d->x + r * c, *restrict dy = d->dy + r * c;
+	const float *restrict gain = d->gain;
+	float *restrict dx = d->dx + r * c;
 	float mean = d->mean[r], rstd = d->rstd[r];
 	float sum = 0, dot = 0;
 #pragma omp simd reduction(+ : sum, dot)
 	for (int64_t i = 0; i < c; i++) {
 		float hat = (x[i] - mean) * rstd;
-		float g = dy[i] * d->gain[i];
+		float g = dy[i] * gain[i];
 		sum += g;
 		dot += g * hat;
 		dgain[i] += dy[i] * hat;
@@ -56,7 +58,7 @@ static void backward_row(
 #pragma omp simd
 	for (int64_t i = 0; i < c; i++) {
 		float hat = (x[i] - mean) * rstd;
-		float g = dy[i] * d->gain[i];
+		float g = dy[i] * gain[i];
 		dx[i] = dx[i] * keep + rstd * (g - (sum + hat * dot) * inv_c);
 	}
 }
