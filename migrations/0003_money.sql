@@ -99,3 +99,4 @@ create trigger invoice_segments_guarded before insert or update or delete on inv
 create index invoices_tenant on invoices (tenant_id, id desc);
 create index segments_job on segments (job_id, id);
 create index segments_window on segments (tenant_id, upper(period)) where tenant_id is not null;
+create index segments_device on segments (device_id, lower(period), id);

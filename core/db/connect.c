@@ -42,11 +42,12 @@ int db_conn_poll(PGconn *pg, short events, int64_t deadline_us, struct err *err)
 static int write_options(
 	const struct db_config *c, const char *from_url, char ret[static OPTIONS_MAX], struct err *err)
 {
-	/* The text formats that the readers of results expect are set too. */
+	/* The text formats that the readers of results expect are set too. Compiling a plan (jit) takes
+	 * seconds, more than any statement of ours runs. */
 	int len = snprintf(ret, OPTIONS_MAX,
 		"%s%s-c statement_timeout=%d -c lock_timeout=%d -c idle_in_transaction_session_timeout=%d "
 		"-c TimeZone=UTC -c DateStyle=ISO -c IntervalStyle=postgres -c bytea_output=hex "
-		"-c extra_float_digits=1",
+		"-c extra_float_digits=1 -c jit=off",
 		from_url ? from_url : "", from_url ? " " : "", c->statement_timeout_ms, c->lock_timeout_ms,
 		c->idle_tx_timeout_ms);
 	if (len < 0 || len >= OPTIONS_MAX)
