@@ -101,6 +101,7 @@ static enum MHD_Result first(struct exchange *x, const char *method, const char 
 {
 	(void)snprintf(x->method, sizeof(x->method), "%s", method);
 	x->counted = true;
+	atomic_fetch_add(&x->port->server->active, 1);
 	http_stats_gauge_add(stats_of(x), GAUGE_IN_FLIGHT, 1);
 	x->started_us = clock_mono_us(x->req.app->clock);
 	x->failed = gate_check(x, method, version);
@@ -158,6 +159,10 @@ static enum MHD_Result dispatch(struct exchange *x)
 		run_inline(x);
 		return reply(x);
 	}
+	if (atomic_load(&x->port->server->ended)) {
+		x->failed = err_set(&x->err, ERR_UNAVAILABLE, NULL, "The server is stopping; try again");
+		return reply(x);
+	}
 	enter(x, PEER_WORK);
 	x->state = EXCHANGE_WORK;
 	MHD_suspend_connection(x->mhd);
@@ -212,6 +217,7 @@ void exchange_completed(
 	*ctx = NULL;
 	if (x->counted) {
 		int64_t us = clock_mono_us(x->req.app->clock) - x->started_us;
+		atomic_fetch_sub(&x->port->server->active, 1);
 		http_stats_gauge_add(stats_of(x), GAUGE_IN_FLIGHT, -1);
 		http_stats_count(stats_of(x), x->req.route, x->status, x->slow ? -1 : us, x->sent_bytes);
 		log_request(x, us, how == MHD_REQUEST_TERMINATED_COMPLETED_OK);

@@ -198,18 +198,26 @@ int http_server_port(const struct http_server *s, enum http_port which)
 
 /* ---------------------------------------------------------------- stopping */
 
-static bool drained(struct http_server *s, int64_t ms)
+static bool wait_quiet(struct http_server *s, int64_t until_us)
 {
-	const struct clock *clock = s->app->clock;
-	int64_t until_us = clock_mono_us(clock) + ms * US_PER_MS;
-	while (http_stats_gauge(s->app->stats, GAUGE_IN_FLIGHT) > 0 ||
-		http_stats_gauge(s->app->stats, GAUGE_STREAMS) > 0) {
-		if (clock_mono_us(clock) >= until_us)
+	while (atomic_load(&s->active) > 0 || http_stats_gauge(s->app->stats, GAUGE_STREAMS) > 0) {
+		if (clock_mono_us(s->app->clock) >= until_us)
 			return false;
 		struct timespec tick = { .tv_nsec = (long)DRAIN_TICK_MS * NS_PER_MS };
 		(void)nanosleep(&tick, NULL);
 	}
 	return true;
+}
+
+/* Connections that are open may begin requests at any moment. One that began before `ended` was set
+ * is counted and waited for; one that begins after is refused without being suspended. */
+static bool drained(struct http_server *s, int64_t ms)
+{
+	int64_t until_us = clock_mono_us(s->app->clock) + ms * US_PER_MS;
+	if (!wait_quiet(s, until_us))
+		return false;
+	atomic_store(&s->ended, true);
+	return wait_quiet(s, until_us + (int64_t)DRAIN_LAST_MS * US_PER_MS);
 }
 
 int http_server_stop(struct http_server *s)

@@ -42,7 +42,9 @@ struct http_server {
 	struct app *app;
 	struct workqueue *queue;
 	struct peers *peers;
-	atomic_bool stopping;
+	atomic_bool stopping; /* replies close their connections, nobody waits */
+	atomic_bool ended; /* no connection is suspended any more: the library is about to be stopped */
+	atomic_int active; /* exchanges between their headers and the end of their reply */
 	struct http_port_state ports[HTTP_PORTS];
 };
 
