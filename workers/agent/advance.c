@@ -17,6 +17,8 @@ static void kill_ranks(struct run *r)
 {
 	for (int i = 0; i < r->rank_count; i++) {
 		struct run_rank *k = &r->ranks[i];
+		if (k->pid == 0 && !k->ended)
+			(void)start_adopt(r, i); /* an earlier agent's, not found yet */
 		if (k->pid > 0 && !k->ended)
 			process_kill(k->pid, k->child, k->lock);
 	}

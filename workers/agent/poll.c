@@ -16,6 +16,7 @@
 enum {
 	REGISTER_TIMEOUT_MS = 10000,
 	POLL_SLACK_MS = 10000, /* above wait_ms, before a poll is given up */
+	QUICK_MS = 200,        /* an answer without news that came sooner is followed by a pause */
 	BODY_MAX = 64 * 1024,
 	RETRY_FIRST_MS = 200,
 	RETRY_MAX_MS = 5000,
@@ -128,6 +129,9 @@ static int do_poll(struct agent *a, struct http *h, int64_t *version, struct buf
 	reconcile_list(a, list, began);
 	pthread_mutex_unlock(&a->lock);
 	agent_wake(a);
+	/* A server that is leaving answers at once with nothing new. */
+	if (*version == json_i64_or(v, 0) && clock_mono_us(a->clock) - began < QUICK_MS * 1000LL)
+		nap(QUICK_MS);
 	*version = json_i64_or(v, 0);
 	return 0;
 }
