@@ -29,7 +29,7 @@ CPU_INLINE float simd_exp(float x)
 	float t = c * 1.44269504f + 12582912.0f; /* rounds to an integer in the low bits */
 	union {
 		float f;
-		int32_t i;
+		uint32_t i;
 	} n = { .f = t }, e;
 	float k = t - 12582912.0f;
 	float r = c - k * 0.693359375f + k * 2.12194440e-4f;
@@ -40,7 +40,7 @@ CPU_INLINE float simd_exp(float x)
 	p = p * r + 1.6666665459e-1f;
 	p = p * r + 5.0000001201e-1f;
 	p = p * r * r + r + 1.0f;
-	e.i = (n.i << 23) + 0x3f800000;
+	e.i = (n.i << 23) + 0x3f800000u; /* wraps: the exponent's bits are what counts */
 	return p * e.f;
 }
 
