@@ -3,6 +3,7 @@
  * any request and after the last. */
 #include "server/app.h"
 
+#include "api-spec/openapi_json.h"
 #include "server/auth/credentials.h"
 #include "server/auth/token.h"
 #include "server/http/hub_private.h"
@@ -11,10 +12,6 @@
 #include "server/limits/rate.h"
 #include "server/settings.h"
 #include "server/storage/blob.h"
-
-#include "openapi_json.h"
-
-#include "openapi_json.h"
 
 #include <string.h>
 
@@ -90,7 +87,6 @@ int app_init(struct app *app, const struct settings_server *settings, struct err
 	memset(app, 0, sizeof(*app));
 	app->settings = settings;
 	app->clock = clock_system();
-	app->openapi_json = OPENAPI_JSON;
 	app->openapi_json = OPENAPI_JSON;
 	int r = make_pools(app, err);
 	if (r == 0)
