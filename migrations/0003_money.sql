@@ -74,27 +74,37 @@ create trigger invoices_guarded before update or delete on invoices
 alter table invoices add check (status = 'draft' or
 	(content is not null and content_sha256 is not null and finalized_at is not null));
 
--- Lines and their segments are written while the invoice is a draft. A void invoice gives its segments back.
+-- Lines and their segments are written while the invoice is a draft. A void invoice gives its segments back. Once a
+-- statement, over all rows that it touched; an update touches what they were and what they are.
 create function invoice_parts_guard() returns trigger language plpgsql as $$
 declare
-	part record;
-	state text;
+	bad record;
 begin
-	if tg_op <> 'DELETE' then part := new; else part := old; end if;
-	select status into state from invoices where id = part.invoice_id for share;
-	if state = 'draft' and (tg_op <> 'UPDATE' or old.invoice_id = new.invoice_id) then
-		return part;
+	perform from invoices where id in (select invoice_id from touched) for share;
+	select id, status into bad from invoices where id in (select invoice_id from touched) and status <> 'draft'
+		and not (status = 'void' and tg_op = 'DELETE' and tg_table_name = 'invoice_segments') limit 1;
+	if found then
+		raise exception '% of %: invoice % is %, its content never changes', tg_op, tg_table_name, bad.id, bad.status
+			using errcode = 'integrity_constraint_violation';
 	end if;
-	if tg_op = 'DELETE' and tg_table_name = 'invoice_segments' and state = 'void' then
-		return part;
-	end if;
-	raise exception '% of %: invoice % is %, its content never changes', tg_op, tg_table_name, part.invoice_id, state
-		using errcode = 'integrity_constraint_violation';
+	return null;
 end $$;
-create trigger invoice_lines_guarded before insert or update or delete on invoice_lines
-	for each row execute function invoice_parts_guard();
-create trigger invoice_segments_guarded before insert or update or delete on invoice_segments
-	for each row execute function invoice_parts_guard();
+create trigger invoice_lines_insert after insert on invoice_lines referencing new table as touched
+	for each statement execute function invoice_parts_guard();
+create trigger invoice_lines_update_old after update on invoice_lines referencing old table as touched
+	for each statement execute function invoice_parts_guard();
+create trigger invoice_lines_update_new after update on invoice_lines referencing new table as touched
+	for each statement execute function invoice_parts_guard();
+create trigger invoice_lines_delete after delete on invoice_lines referencing old table as touched
+	for each statement execute function invoice_parts_guard();
+create trigger invoice_segments_insert after insert on invoice_segments referencing new table as touched
+	for each statement execute function invoice_parts_guard();
+create trigger invoice_segments_update_old after update on invoice_segments referencing old table as touched
+	for each statement execute function invoice_parts_guard();
+create trigger invoice_segments_update_new after update on invoice_segments referencing new table as touched
+	for each statement execute function invoice_parts_guard();
+create trigger invoice_segments_delete after delete on invoice_segments referencing old table as touched
+	for each statement execute function invoice_parts_guard();
 
 create index invoices_tenant on invoices (tenant_id, id desc);
 create index segments_job on segments (job_id, id);

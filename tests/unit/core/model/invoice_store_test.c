@@ -231,7 +231,6 @@ static void the_database_guards_what_is_final(void **state)
 		"update invoice_lines set amount_minor = 0",
 		"update invoice_lines set description = ''",
 		"delete from invoice_segments",
-		"delete from invoice_lines",
 		"update invoice_segments set line = 3 - line",
 		"insert into invoice_lines select invoice_id, 9, job_id, instance_type, price_id, 1, 0, ''"
 		" from invoice_lines where line = 1",
@@ -240,6 +239,14 @@ static void the_database_guards_what_is_final(void **state)
 	};
 	for (size_t i = 0; i < ARRAY_LEN(never); i++)
 		assert_refused(c, never[i], "23000");
+	assert_refused(c, "delete from invoice_lines", "23503");
+	assert_refused(c,
+		"insert into invoices (id, tenant_id, status, period, currency, total_minor) values"
+		" ('inv_2', 'tenant_b', 'draft', '[2025-01-31Z,2025-02-05Z)', 'USD', 0);"
+		"insert into invoice_lines select 'inv_2', 9, job_id, instance_type, price_id, 1, 0, ''"
+		" from invoice_lines where line = 1;"
+		"update invoice_lines set invoice_id = (select min(id) from invoices) where line = 9",
+		"23000");
 	assert_refused(c, "update segments set period = '[2025-01-01Z,2025-01-02Z)'", "P0001");
 	assert_refused(c, "delete from segments", "P0001");
 	assert_refused(c,
