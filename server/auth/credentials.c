@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The gate's question "who is this". A miss blocks an event loop for one indexed lookup; when the
- * database fails, later misses are refused at once for a while instead of queueing up. */
+ * The gate's question "who is this". When the database fails, later questions are refused at once
+ * for a while instead of queueing up behind it. */
 #include "server/auth/credentials.h"
 
 #include "core/model/api_key_store.h"
@@ -154,30 +154,8 @@ static int refuse(struct err *err, const char *why)
 	return err_set(err, ERR_UNAUTHENTICATED, "Authorization", "%s", why);
 }
 
-static int check_key(struct credentials *c, const char *key, struct principal *ret, struct err *err)
-{
-	unsigned char hash[DIGEST_BYTES];
-	struct principal found;
-	bool known = false;
-	if (!api_key_is_well_formed(key))
-		return refuse(err, "The API key is not well formed");
-	int r = api_key_hash(key, hash);
-	if (r < 0)
-		return err_set(err, r, NULL, "hashing a key failed");
-	if (!cache_get(c, hash, &known, &found)) {
-		r = look_up(c, hash, &known, &found, err);
-		if (r < 0)
-			return r;
-		cache_put(c, hash, known, &found);
-	}
-	if (!known)
-		return refuse(err, "The API key is not known, or not valid any more");
-	*ret = found;
-	return 0;
-}
-
-int credentials_check(
-	struct credentials *c, const char *header, struct principal *ret, struct err *err)
+/* The bearer credential of a header. */
+static int read_header(const char *header, const char **ret, struct err *err)
 {
 	static const char scheme[] = "Bearer ";
 	if (!header)
@@ -185,11 +163,66 @@ int credentials_check(
 	if (strncasecmp(header, scheme, sizeof(scheme) - 1) != 0)
 		return refuse(err, "The Authorization header must be a bearer credential");
 	const char *credential = header + sizeof(scheme) - 1;
-	while (*credential == ' ')
-		credential++;
-	if (strncmp(credential, "ty_", 3) == 0)
-		return check_key(c, credential, ret, err);
-	if (!c->tokens)
-		return refuse(err, "The credential is not an API key");
-	return token_verify(c->tokens, credential, ret, err);
+	*ret = credential + strspn(credential, " ");
+	return 0;
+}
+
+static bool is_key(const char *credential)
+{
+	return strncmp(credential, "ty_", 3) == 0;
+}
+
+static int check_known(
+	bool known, const struct principal *found, struct principal *ret, struct err *err)
+{
+	if (!known)
+		return refuse(err, "The API key is not known, or not valid any more");
+	*ret = *found;
+	return 0;
+}
+
+int credentials_check(struct credentials *c, const char *header, struct principal *ret,
+	bool *ret_ask, struct err *err)
+{
+	unsigned char hash[DIGEST_BYTES];
+	struct principal found;
+	const char *credential = NULL;
+	bool known = false;
+	*ret_ask = false;
+	int r = read_header(header, &credential, err);
+	if (r < 0)
+		return r;
+	if (!is_key(credential))
+		return c->tokens ? token_verify(c->tokens, credential, ret, err)
+						 : refuse(err, "The credential is not an API key");
+	if (!api_key_is_well_formed(credential))
+		return refuse(err, "The API key is not well formed");
+	r = api_key_hash(credential, hash);
+	if (r < 0)
+		return err_set(err, r, NULL, "hashing a key failed");
+	*ret_ask = !cache_get(c, hash, &known, &found);
+	return *ret_ask ? 0 : check_known(known, &found, ret, err);
+}
+
+int credentials_ask(
+	struct credentials *c, const char *header, struct principal *ret, struct err *err)
+{
+	unsigned char hash[DIGEST_BYTES];
+	struct principal found;
+	const char *credential = NULL;
+	bool known = false;
+	int r = read_header(header, &credential, err);
+	if (r < 0)
+		return r;
+	r = api_key_hash(credential, hash);
+	if (r < 0)
+		return err_set(err, r, NULL, "hashing a key failed");
+	/* Another worker may have asked while this one was queued. */
+	if (!cache_get(c, hash, &known, &found)) {
+		r = look_up(c, hash, &known, &found, err);
+		if (r < 0)
+			return r;
+		cache_put(c, hash, known, &found);
+	}
+	return check_known(known, &found, ret, err);
 }

@@ -22,7 +22,6 @@ void *exchange_create(void *port, const char *target, struct MHD_Connection *mhd
 	x->port = p;
 	x->mhd = mhd;
 	x->peer = info->socket_context;
-	x->work.run = run_exchange;
 	x->target_at = target;
 	x->target_len = strlen(target);
 	arena_init(&x->own, EXCHANGE_ARENA_MAX);
@@ -97,14 +96,29 @@ static int prepare_body(struct exchange *x)
 	return upload_receiver_create(x->req.app->blobs, type, file_max, &x->upload, &x->err);
 }
 
-static enum MHD_Result first(struct exchange *x, const char *method, const char *version)
+/* Hands the exchange to a worker; false when the queue is full or the server ends. */
+static bool hand_over(struct exchange *x, enum exchange_state state)
 {
-	(void)snprintf(x->method, sizeof(x->method), "%s", method);
-	x->counted = true;
-	atomic_fetch_add(&x->port->server->active, 1);
-	http_stats_gauge_add(stats_of(x), GAUGE_IN_FLIGHT, 1);
-	x->started_us = clock_mono_us(x->req.app->clock);
-	x->failed = gate_check(x, method, version);
+	struct http_server *server = x->port->server;
+	if (atomic_load(&server->ended)) {
+		x->failed = err_set(&x->err, ERR_UNAVAILABLE, NULL, "The server is stopping; try again");
+		return false;
+	}
+	enter(x, PEER_WORK);
+	x->state = state;
+	MHD_suspend_connection(x->mhd);
+	if (workqueue_push(server->queue, x->port->lane, &x->work) == 0)
+		return true; /* x may be anybody's now */
+	x->failed = err_set(&x->err, ERR_OVERLOADED, NULL, "The service is busy; try again");
+	x->err.retry_after_s = OVERLOADED_RETRY_S;
+	x->state = state == EXCHANGE_ASKING ? EXCHANGE_ASKED : EXCHANGE_READY;
+	MHD_resume_connection(x->mhd);
+	return true;
+}
+
+/* Everything but the body is known: take it, or refuse it. */
+static enum MHD_Result begin_body(struct exchange *x)
+{
 	if (x->failed == 0)
 		x->failed = prepare_body(x);
 	x->state = EXCHANGE_BODY;
@@ -115,6 +129,23 @@ static enum MHD_Result first(struct exchange *x, const char *method, const char 
 	if (x->failed < 0 && expects_body(x))
 		refuse_rest(x);
 	return MHD_YES;
+}
+
+static enum MHD_Result first(struct exchange *x, const char *method, const char *version)
+{
+	bool ask;
+	(void)snprintf(x->method, sizeof(x->method), "%s", method);
+	x->counted = true;
+	atomic_fetch_add(&x->port->server->active, 1);
+	http_stats_gauge_add(stats_of(x), GAUGE_IN_FLIGHT, 1);
+	x->started_us = clock_mono_us(x->req.app->clock);
+	x->failed = gate_check(x, method, version, &ask);
+	if (x->failed == 0 && ask) {
+		x->work.run = run_gate;
+		if (hand_over(x, EXCHANGE_ASKING))
+			return MHD_YES;
+	}
+	return begin_body(x);
 }
 
 static int take_body(struct exchange *x, const char *data, size_t bytes)
@@ -159,20 +190,8 @@ static enum MHD_Result dispatch(struct exchange *x)
 		run_inline(x);
 		return reply(x);
 	}
-	if (atomic_load(&x->port->server->ended)) {
-		x->failed = err_set(&x->err, ERR_UNAVAILABLE, NULL, "The server is stopping; try again");
-		return reply(x);
-	}
-	enter(x, PEER_WORK);
-	x->state = EXCHANGE_WORK;
-	MHD_suspend_connection(x->mhd);
-	if (workqueue_push(x->port->server->queue, x->port->lane, &x->work) == 0)
-		return MHD_YES; /* x may be anybody's now */
-	x->failed = err_set(&x->err, ERR_OVERLOADED, NULL, "The service is busy; try again");
-	x->err.retry_after_s = OVERLOADED_RETRY_S;
-	x->state = EXCHANGE_READY;
-	MHD_resume_connection(x->mhd);
-	return MHD_YES;
+	x->work.run = run_exchange;
+	return hand_over(x, EXCHANGE_WORK) ? MHD_YES : reply(x);
 }
 
 enum MHD_Result exchange_step(void *port, struct MHD_Connection *mhd, const char *url,
@@ -183,9 +202,11 @@ enum MHD_Result exchange_step(void *port, struct MHD_Connection *mhd, const char
 		return MHD_NO;
 	switch (x->state) {
 	case EXCHANGE_NEW: return first(x, method, version);
+	case EXCHANGE_ASKED: return begin_body(x);
 	case EXCHANGE_BODY: return *data_bytes > 0 ? body_data(x, data, data_bytes) : dispatch(x);
 	case EXCHANGE_LINGER: return *data_bytes > 0 ? body_data(x, data, data_bytes) : MHD_NO;
 	case EXCHANGE_READY: return reply(x);
+	case EXCHANGE_ASKING:
 	case EXCHANGE_WORK:
 	case EXCHANGE_REPLIED: break;
 	}

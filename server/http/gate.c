@@ -145,20 +145,35 @@ static int check_rate(struct exchange *x)
 	return r;
 }
 
-static int check_who(struct exchange *x)
+static int check_rights(struct exchange *x)
 {
-	enum route_scope scope = scope_of(x);
-	if (scope == SCOPE_PUBLIC)
-		return 0;
-	int r = credentials_check(x->req.app->credentials, request_header(&x->req, "Authorization"),
-		&x->req.principal, &x->err);
-	if (r == 0)
-		r = check_rate(x);
-	return r < 0 ? r : scope_check(scope, &x->req, &x->err);
+	int r = check_rate(x);
+	return r < 0 ? r : scope_check(scope_of(x), &x->req, &x->err);
 }
 
-int gate_check(struct exchange *x, const char *method, const char *version)
+static const char *authorization(const struct exchange *x)
 {
+	return request_header(&x->req, "Authorization");
+}
+
+int gate_ask(struct exchange *x)
+{
+	int r = credentials_ask(x->req.app->credentials, authorization(x), &x->req.principal, &x->err);
+	return r < 0 ? r : check_rights(x);
+}
+
+static int check_who(struct exchange *x, bool *ret_ask)
+{
+	if (scope_of(x) == SCOPE_PUBLIC)
+		return 0;
+	int r = credentials_check(
+		x->req.app->credentials, authorization(x), &x->req.principal, ret_ask, &x->err);
+	return r < 0 || *ret_ask ? r : check_rights(x);
+}
+
+int gate_check(struct exchange *x, const char *method, const char *version, bool *ret_ask)
+{
+	*ret_ask = false;
 	int r = read_headers(x, method, version);
 	if (r == 0)
 		r = target_parse(&x->own, x->target, &x->data, &x->req.path, &x->err);
@@ -168,5 +183,5 @@ int gate_check(struct exchange *x, const char *method, const char *version)
 		x->allow, &x->err);
 	if (r == 0)
 		r = check_body(x);
-	return r < 0 ? r : check_who(x);
+	return r < 0 ? r : check_who(x, ret_ask);
 }

@@ -89,6 +89,19 @@ static void finish(struct exchange *x)
 	MHD_resume_connection(x->mhd); /* the last use of x here */
 }
 
+void run_gate(struct work *w)
+{
+	struct exchange *x = (struct exchange *)w;
+	log_set_request_id(x->req.id);
+	x->failed = gate_ask(x);
+	if (x->failed < 0)
+		log_failure(x);
+	log_set_request_id(NULL);
+	x->work.run = run_exchange;
+	x->state = EXCHANGE_ASKED;
+	MHD_resume_connection(x->mhd); /* the last use of x here */
+}
+
 void run_inline(struct exchange *x)
 {
 	x->failed = run_handler(x);

@@ -50,6 +50,8 @@ struct http_server {
 
 enum exchange_state {
 	EXCHANGE_NEW,     /* headers are not complete */
+	EXCHANGE_ASKING,  /* suspended: a worker asks the database who this is */
+	EXCHANGE_ASKED,   /* resumed: as if the headers had just been completed */
 	EXCHANGE_BODY,    /* reading the body, or dropping it when failed */
 	EXCHANGE_WORK,    /* suspended: queued, running or waiting */
 	EXCHANGE_READY,   /* resumed: the reply may be queued */
@@ -61,7 +63,7 @@ struct upload_receiver;
 struct stream;
 
 /* One request and its reply. Owned by the event loop of its connection, except while
- * EXCHANGE_WORK: then by the queue, a worker or the hub. */
+ * EXCHANGE_ASKING and EXCHANGE_WORK: then by the queue, a worker or the hub. */
 struct exchange {
 	struct work work;         /* first member: workers get this */
 	struct hub_waiter waiter; /* long polls */
@@ -107,10 +109,15 @@ void exchange_completed(
 
 /* The most bytes that the route's body may have. */
 int64_t gate_body_max(const struct exchange *x);
-/* gate.c: everything that is decided before the body. Fills x->err and returns its code. */
-int gate_check(struct exchange *x, const char *method, const char *version) must_check;
+/* gate.c: everything that is decided before the body. Fills x->err and returns its code. Never
+ * blocks: *ret_ask is true when gate_ask must go on, on a worker. */
+int gate_check(
+	struct exchange *x, const char *method, const char *version, bool *ret_ask) must_check;
+int gate_ask(struct exchange *x) must_check;
 
-/* run.c: runs the handler on a worker, and again when a long poll asked for it. */
+/* run.c: asks who this is, on a worker. */
+void run_gate(struct work *w);
+/* Runs the handler on a worker, and again when a long poll asked for it. */
 void run_exchange(struct work *w);
 /* The same on the event loop, for ROUTE_INLINE. */
 void run_inline(struct exchange *x);

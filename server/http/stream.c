@@ -92,7 +92,9 @@ static int fetch(struct stream *s)
 		return 0;
 	cleanup(buf_finish) struct buf text;
 	buf_init(&text, SSE_BUFFER_MAX);
-	int r = s->source->more(s->source, app, &text, &done, &err);
+	int r = 0;
+	if (!atomic_load(&s->server->stopping))
+		r = s->source->more(s->source, app, &text, &done, &err);
 	if (r < 0 && err_info(r)->http_status != STATUS_UNAVAILABLE) {
 		log_error("http.stream", LOG_ERR(&err), LOG_STR("topic", s->source->topic));
 		done = true;

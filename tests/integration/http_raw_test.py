@@ -218,6 +218,22 @@ def test_the_body_is_refused_before_it_is_read(server):
         assert Reply(s).status == 400
 
 
+def test_a_credential_that_must_be_asked_about(server):
+    """The first use of a key goes through the database, before the body all the same."""
+    _, key = make_tenant(server)
+    _, gone = make_tenant(server)
+    server.database.sql(f"delete from api_keys where secret_hash = sha256('{gone}'::bytea)")
+    head = POST + b"Content-Type: application/json\r\nExpect: 100-continue\r\n"
+    with server.connect() as s:
+        s.sendall(head + f"Authorization: Bearer {key}\r\nContent-Length: 2\r\n\r\n".encode())
+        assert s.recv(100).startswith(b"HTTP/1.1 100")
+        s.sendall(b"{}")
+        assert Reply(s).code == "missing_field"
+    refused = server.ask(
+        head + f"Authorization: Bearer {gone}\r\nContent-Length: 200000\r\n\r\n".encode())
+    assert (refused.status, refused.code) == (401, "unauthenticated")
+
+
 def test_a_small_refused_body_keeps_the_connection(server):
     with server.connect() as s:
         s.sendall(POST + b"Content-Type: application/json\r\nContent-Length: 3\r\n\r\nabc" + HEAD
