@@ -12,6 +12,8 @@ import subprocess
 import tempfile
 import time
 
+import pytest
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("TRAINYARD_BUILD") or ROOT / "build")
 CLUSTER = ROOT / "tests/support/pg_cluster.sh"
@@ -43,7 +45,8 @@ class Database:
         shutil.rmtree(self.dir, ignore_errors=True)
 
     def environment(self):
-        return {**os.environ, "TRAINYARD_DB_URL": self.url, "TRAINYARD_DATA_DIR": self.dir + "/blobs",
+        return {**os.environ, "TRAINYARD_DB_URL": self.url,
+                "TRAINYARD_DATA_DIR": self.dir + "/blobs",
                 "TRAINYARD_MIGRATIONS_DIR": str(ROOT / "migrations")}
 
     def run_program(self, *arguments):
@@ -167,3 +170,33 @@ def closed(sock):
     except TimeoutError:
         return False
     return True
+
+
+# ------------------------------------------------------------------ fixtures
+
+@pytest.fixture(scope="module")
+def database():
+    made = Database()
+    made.operator = made.run_program("create-key", "--role=operator", "--name=op")
+    yield made
+    made.remove()
+
+
+@pytest.fixture(scope="module")
+def server(database):
+    made = Server(database, upload_max_bytes=4 * 1024 * 1024, stream_heartbeat_s=1)
+    made.operator = database.operator
+    made.tenant, made.key = make_tenant(made)
+    yield made
+    code, _ = made.stop()
+    assert code == 0
+
+
+def make_tenant(server):
+    created = server.request("POST", "/v1/tenants", b'{"name":"t","residency":["any"]}',
+                             server.database.operator, Content_Type="application/json")
+    assert created.status == 201, created.body
+    tenant = created.json["id"]
+    key = server.request("POST", f"/v1/tenants/{tenant}/api-keys", b'{"name":"k","role":"owner"}',
+                         server.database.operator, Content_Type="application/json")
+    return tenant, key.json["key"]
