@@ -322,9 +322,6 @@ void loop_run(const struct loop *l, struct loop_result *ret)
 	int rc = begin(&r, &err);
 	if (rc == 0)
 		rc = train(&r, ret, &err);
-	if (rc == 0) {
-		rc = tell_step(&r, &err);
-	}
 	if (rc < 0) {
 		finish(ret, "failed", session_reason(rc), err.message);
 		ret->has_model = false;

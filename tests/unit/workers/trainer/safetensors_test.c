@@ -89,6 +89,8 @@ static void hostile_headers_are_refused(void **state)
 		/* overlap, gap, bytes that belong to nobody */
 		"{\"a\":{\"dtype\":\"U8\",\"shape\":[9],\"data_offsets\":[0,9]},"
 		"\"b\":{\"dtype\":\"U8\",\"shape\":[8],\"data_offsets\":[8,16]}}",
+		"{\"a\":{\"dtype\":\"U8\",\"shape\":[8],\"data_offsets\":[0,8]},"
+		"\"b\":{\"dtype\":\"U8\",\"shape\":[8],\"data_offsets\":[4,12]}}",
 		"{\"a\":{\"dtype\":\"U8\",\"shape\":[7],\"data_offsets\":[0,7]},"
 		"\"b\":{\"dtype\":\"U8\",\"shape\":[8],\"data_offsets\":[8,16]}}",
 		"{\"a\":{\"dtype\":\"U8\",\"shape\":[8],\"data_offsets\":[0,8]}}",
@@ -108,6 +110,7 @@ static void lengths_beyond_the_file_are_refused(void **state)
 	refuses(*state, UINT64_MAX, good, 16);
 	refuses(*state, INT64_MAX, good, 16);
 	refuses(*state, sizeof(good) + 16, good, 16);
+	refuses(*state, 1 << 20, good, 16); /* reading that far would be a fault */
 	refuses(*state, SAFETENSORS_HEADER_MAX + 1ULL, good, 16);
 	refuses(*state, sizeof(good) - 1, good, 15);
 	refuses(*state, sizeof(good) - 1, good, 17);
