@@ -12,6 +12,12 @@
 
 enum { RATES_JSON_MAX = INVOICE_CONTENT_MAX };
 
+#define SEGMENT_MS SQL_RANGE_MS("s.period")
+#define SEGMENT_START SQL_TIME("lower(s.period)")
+#define SEGMENT_END SQL_TIME("upper(s.period)")
+#define USAGE_START SQL_MICROS("min(lower(s.period))")
+#define USAGE_END SQL_MICROS("max(upper(s.period))")
+
 int invoice_store_lock(struct db_conn *conn, const char *tenant_id, struct err *err)
 {
 	cleanup(db_result_freep) struct db_result *r = NULL;
@@ -24,7 +30,9 @@ int invoice_store_lock(struct db_conn *conn, const char *tenant_id, struct err *
 		return rc;
 	if (db_rows(r) == 0)
 		return err_set(err, ERR_NOT_FOUND, "tenant", "there is no tenant %s", tenant_id);
-	return 0;
+	/* What follows is about one tenant's rows. Without this, checks of foreign keys that were
+	 * planned when the tables were empty read all of them for each row, until the session ends. */
+	return db_exec(conn, NULL, err, "select set_config('enable_seqscan', 'off', true)");
 }
 
 /* ---------------------------------------------------------------- the period */
@@ -43,31 +51,34 @@ static int wanted_span(struct db_conn *conn, const char *tenant_id, int64_t from
 {
 	char from[CLOCK_RFC3339_MAX], to[CLOCK_RFC3339_MAX];
 	cleanup(db_result_freep) struct db_result *r = NULL;
-	int
-		rc =
-			db_exec(conn, &r, err,
-				"with t as materialized (select yard_now() as now) "
-				"select " SQL_MICROS(
-					"coalesce($2::timestamptz, (select max(upper(period)) from invoices"
-					" where tenant_id = $1 and status <> 'void'), created_at)") ","
-																				" " SQL_MICROS(
-																					"coalesce($3::"
-																					"timestamptz, "
-																					"now)") ","
-																							" coale"
-																							"sce($"
-																							"3::"
-																							"timest"
-																							"amptz,"
-																							" now) "
-																							"> "
-																							"now,"
-																							" " SQL_TIME(
-																								"no"
-																								"w") " "
-																									 "from tenants, t where id = $1",
-				DB_TEXT(tenant_id), DB_TEXT(time_or_null(from_us, from)),
-				DB_TEXT(time_or_null(to_us, to)));
+	int rc = db_exec(conn, &r, err,
+		"with t as materialized (select yard_now() as now) "
+		"select " SQL_MICROS(
+			"coalesce($2::timestamptz, (select max(upper(period)) from invoices"
+			" where tenant_id = $1 and status <> 'void'), created_at)") ","
+																		" " SQL_MICROS(
+																			"coalesce($3::"
+																			"timestamptz, "
+																			"now)") ","
+																					" coale"
+																					"sce($"
+																					"3::"
+																					"timest"
+																					"amptz,"
+																					" now) "
+																					"> "
+																					"now,"
+																					" " SQL_TIME(
+																						"no"
+																						"w") " "
+																							 "from "
+																							 "tenan"
+																							 "ts, "
+																							 "t "
+																							 "where"
+																							 " id "
+																							 "= $1",
+		DB_TEXT(tenant_id), DB_TEXT(time_or_null(from_us, from)), DB_TEXT(time_or_null(to_us, to)));
 	if (rc < 0)
 		return rc;
 	if (db_rows(r) == 0)
@@ -135,24 +146,22 @@ int invoice_store_next_period(struct db_conn *conn, const char *tenant_id, int64
 /* $1 invoice, $2 tenant, $3..$4 period, $5 all earlier. One statement, one snapshot: lines and
  * their segments come from the same set. Amounts follow in rate_lines. */
 static const char draft_sql[] =
-	"with fresh as materialized (select s.id, s.job_id, s.price_id, s.period from segments s"
+	"with fresh as materialized (select s.id, s.job_id, s.price_id, " SEGMENT_MS " as ms,"
+	"  dense_rank() over (order by s.job_id, s.price_id)::int as line from segments s"
 	" where s.tenant_id = $2 and s.state = 'billed' and upper(s.period) <= $4::timestamptz"
 	"  and ($5 or upper(s.period) > $3::timestamptz or exists (select from invoices e"
 	"   where e.tenant_id = $2 and e.status <> 'void' and e.id <> $1"
 	"   and upper(s.period) > lower(e.period) and upper(s.period) <= upper(e.period)))"
-	"  and not exists (select from invoice_segments i where i.segment_id = s.id)"
-	"), lines as (select f.job_id, f.price_id, sum(" SQL_RANGE_MS(
-		"f.period") ")::bigint as ms,"
-					"  row_number() over (order by f.job_id, f.price_id)::int as line"
-					" from fresh f group by f.job_id, f.price_id"
-					"), written as (insert into invoice_lines"
-					"  (invoice_id, line, job_id, instance_type, price_id, quantity_ms, "
-					"amount_minor, description)"
-					" select $1, l.line, l.job_id, p.instance_type, l.price_id, l.ms, 0, ''"
-					" from lines l join prices p on p.id = l.price_id returning line"
-					") "
-					"insert into invoice_segments (segment_id, invoice_id, line) "
-					"select f.id, $1, l.line from fresh f join lines l using (job_id, price_id)";
+	/* counted, so that it is looked up for each: an anti-join reads all that was ever invoiced */
+	"  and (select count(*) from invoice_segments i where i.segment_id = s.id) = 0"
+	"), written as (insert into invoice_lines"
+	"  (invoice_id, line, job_id, instance_type, price_id, quantity_ms, amount_minor, description)"
+	" select $1, l.line, l.job_id, p.instance_type, l.price_id, l.ms, 0, ''"
+	" from (select f.line, f.job_id, f.price_id, sum(f.ms)::bigint as ms"
+	"  from fresh f group by f.line, f.job_id, f.price_id) l join prices p on p.id = l.price_id"
+	" returning line) "
+	"insert into invoice_segments (segment_id, invoice_id, line)"
+	" select f.id, $1, f.line from fresh f";
 
 static int insert_draft(struct db_conn *conn, const char *id, const char *tenant_id,
 	const struct invoice_period *period, bool all_earlier, bool *ret_found, struct err *err)
@@ -280,123 +289,24 @@ int invoice_store_finalize(struct db_conn *conn, const char *id, struct err *err
 
 /* ---------------------------------------------------------------- loading */
 
-/* Lines of $1 with what their segments say. */
-static const char
-	lines_sql[] =
-		"select l.line, l.job_id, l.instance_type, l.price_id, l.description, p.micros_per_hour,"
-		" l.quantity_ms, l.amount_minor, g.segments, coalesce(g.ms, 0), g.misplaced, g.first, "
-		"g.last,"
-		" g.sha256 "
-		"from invoice_lines l join prices p on p.id = l.price_id "
-		"join invoices i on i.id = l.invoice_id "
-		"cross join lateral (select count(*) as segments,"
-		"  sum(" SQL_RANGE_MS(
-			"s.period") ")::bigint as ms,"
-						"  count(*) filter (where s.state <> 'billed' or s.job_id <> l.job_id"
-						"   or s.price_id <> l.price_id or s.tenant_id <> i.tenant_id) as "
-						"misplaced,"
-						"  " SQL_MICROS(
-							"min(lower(s.period))") " as first,"
-													"  " SQL_MICROS(
-														"max(upper(s.period))") " as last,"
-																				"  "
-																				"encode(sha256("
-																				"convert_to("
-																				"coalesce(string_"
-																				"agg(s.id || ' ' "
-																				"|| s.device_id || "
-																				"' ' ||"
-																				"   " SQL_TIME("low"
-																							   "er("
-																							   "s."
-																							   "per"
-																							   "iod"
-																							   ")") " || ' ' || " SQL_TIME(
-																					"upper(s."
-																					"period)") " ||"
-																							   " E'"
-																							   "\\n"
-																							   "', "
-																							   "''"
-																							   "   "
-																							   "ord"
-																							   "er "
-																							   "by "
-																							   "s."
-																							   "id)"
-																							   ", "
-																							   "'')"
-																							   ", "
-																							   "'UT"
-																							   "F8'"
-																							   ")),"
-																							   " '"
-																							   "hex"
-																							   "') "
-																							   "as "
-																							   "sha"
-																							   "256"
-																							   " fr"
-																							   "om "
-																							   "inv"
-																							   "oic"
-																							   "e_"
-																							   "seg"
-																							   "men"
-																							   "ts "
-																							   "x "
-																							   "joi"
-																							   "n "
-																							   "seg"
-																							   "men"
-																							   "ts "
-																							   "s "
-																							   "on "
-																							   "s."
-																							   "id "
-																							   "= "
-																							   "x."
-																							   "seg"
-																							   "men"
-																							   "t_"
-																							   "id"
-																							   " wh"
-																							   "ere"
-																							   " x."
-																							   "inv"
-																							   "oic"
-																							   "e_"
-																							   "id "
-																							   "= "
-																							   "l."
-																							   "inv"
-																							   "oic"
-																							   "e_"
-																							   "id "
-																							   "and"
-																							   " x."
-																							   "lin"
-																							   "e "
-																							   "= "
-																							   "l."
-																							   "lin"
-																							   "e) "
-																							   "g "
-																							   "whe"
-																							   "re "
-																							   "l."
-																							   "inv"
-																							   "oic"
-																							   "e_"
-																							   "id "
-																							   "= "
-																							   "$1 "
-																							   "ord"
-																							   "er "
-																							   "by "
-																							   "l."
-																							   "lin"
-																							   "e";
+/* Lines of $1 with what their segments say; all of it in one pass over the invoice's segments. */
+static const char lines_sql[] =
+	"with g as materialized (select x.line, count(*) as segments, sum(" SEGMENT_MS
+	")::bigint as ms,"
+	"  count(*) filter (where s.state <> 'billed' or s.job_id <> l.job_id"
+	"   or s.price_id <> l.price_id or s.tenant_id <> i.tenant_id) as misplaced,"
+	"  " USAGE_START " as first, " USAGE_END " as last,"
+	"  string_agg(s.id || ' ' || s.device_id || ' ' || " SEGMENT_START " || ' ' ||"
+	"   " SEGMENT_END " || E'\n', '' order by s.id) as list"
+	" from invoice_segments x join segments s on s.id = x.segment_id"
+	" join invoice_lines l on l.invoice_id = x.invoice_id and l.line = x.line"
+	" join invoices i on i.id = x.invoice_id where x.invoice_id = $1 group by x.line) "
+	"select l.line, l.job_id, l.instance_type, l.price_id, l.description, p.micros_per_hour,"
+	" l.quantity_ms, l.amount_minor, coalesce(g.segments, 0), coalesce(g.ms, 0),"
+	" coalesce(g.misplaced, 0), g.first, g.last,"
+	" encode(sha256(convert_to(coalesce(g.list, ''), 'UTF8')), 'hex') "
+	"from invoice_lines l join prices p on p.id = l.price_id left join g on g.line = l.line "
+	"where l.invoice_id = $1 order by l.line";
 
 static int load_lines(struct db_conn *conn, struct invoice *invoice, struct err *err)
 {
