@@ -8,6 +8,7 @@
 #include "core/crypto/digest.h"
 #include "core/crypto/random.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -15,11 +16,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 enum {
 	BLOB_TEMP_RANDOM_BYTES = 16,
 	BLOB_TEMP_NAME_MAX = 2 * BLOB_TEMP_RANDOM_BYTES + 1,
+	BLOB_TEMP_KEEP_S = 24 * 3600,
 	BLOB_SHARD_LEN = 2,
 	BLOB_DIR_MODE = 0700,
 	BLOB_FILE_MODE = 0600,
@@ -60,6 +63,27 @@ static int make_root(const char *root, struct err *err)
 	return 0;
 }
 
+/* Temporary files of servers that were killed. Another server may write its own right now, so only
+ * old ones go. */
+static void remove_leftovers(int root_fd)
+{
+	int fd = openat(root_fd, TEMP_DIR, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+	if (!dir) {
+		closep(&fd);
+		return;
+	}
+	time_t old = time(NULL) - BLOB_TEMP_KEEP_S;
+	const struct dirent *entry;
+	while ((entry = readdir(dir))) {
+		struct stat st;
+		if (fstatat(fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) &&
+			st.st_mtime < old)
+			(void)unlinkat(fd, entry->d_name, 0);
+	}
+	(void)closedir(dir);
+}
+
 int blob_store_create(const char *root, struct blob_store **ret, struct err *err)
 {
 	int r = make_root(root, err);
@@ -76,6 +100,7 @@ int blob_store_create(const char *root, struct blob_store **ret, struct err *err
 		return err_set(err, ERR_NO_MEMORY, NULL, "blob store: out of memory");
 	if (!realpath(root, s->root))
 		return err_errno(err, ERR_IO, errno, "blob store: resolving %s", root);
+	remove_leftovers(fd);
 	s->root_fd = fd;
 	fd = -1;
 	*ret = take_ptr(s);

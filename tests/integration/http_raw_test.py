@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The HTTP side byte by byte: framing, credentials, limits, uploads, deadlines."""
+import base64
 import contextlib
 import hashlib
+import hmac
+import json
 import os
+import pathlib
+import subprocess
 import time
 
 import pytest
@@ -154,6 +159,45 @@ def test_a_revoked_key_ends_within_its_time(server):
     while server.request("GET", "/v1/jobs", key=key).status != 401:
         assert time.monotonic() < end
         time.sleep(0.2)
+
+
+def signed(claims, key, header):
+    def b64(data):
+        return base64.urlsafe_b64encode(data).rstrip(b"=")
+
+    text = b64(json.dumps(header).encode()) + b"." + b64(json.dumps(claims).encode())
+    if header["alg"] == "HS256":
+        signature = hmac.new(pathlib.Path(key).read_bytes(), text, hashlib.sha256).digest()
+    else:
+        signature = subprocess.run(["openssl", "dgst", "-sha256", "-sign", key], input=text,
+                                   capture_output=True, check=True).stdout
+    return (text + b"." + b64(signature)).decode()
+
+
+def test_tokens(database, tmp_path):
+    private, public = str(tmp_path / "key"), str(tmp_path / "key.pub")
+    subprocess.run(["openssl", "genrsa", "-out", private, "2048"], check=True, capture_output=True)
+    subprocess.run(["openssl", "rsa", "-in", private, "-pubout", "-out", public], check=True,
+                   capture_output=True)
+    one = Server(database, jwt_key_file=public, jwt_issuer="https://idp", jwt_audience="yard",
+                 jwt_key_id="k1")
+    try:
+        tenant, _ = make_tenant(one)
+        claims = {"iss": "https://idp", "aud": "yard", "sub": "me", "role": "member",
+                  "tenant_id": tenant, "exp": int(time.time()) + 600}
+        header = {"alg": "RS256", "kid": "k1"}
+
+        def status(path, change=None, key=private, head=None):
+            token = signed({**claims, **(change or {})}, key, head or header)
+            return one.request("GET", path, key=token).status
+
+        assert status("/v1/jobs") == 200
+        assert status("/v1/tenants") == 403
+        assert status("/v1/tenants", {"role": "operator", "tenant_id": None}) == 200
+        assert status("/v1/jobs", {"exp": int(time.time()) - 61}) == 401
+        assert status("/v1/jobs", key=public, head={"alg": "HS256", "kid": "k1"}) == 401
+    finally:
+        assert one.stop()[0] == 0
 
 
 def test_the_body_is_refused_before_it_is_read(server):
@@ -359,3 +403,27 @@ def test_slow_bodies_end(strict):
                   + b"Content-Type: multipart/form-data; boundary=BB\r\n"
                   b"Transfer-Encoding: chunked\r\n\r\n")
         assert drip(s, b"1\r\nx\r\n" * 100) < 6 * SLOWER
+
+
+def test_slow_readers_end(strict):
+    """A reply that is not taken does not hold its file and its connection for ever."""
+    content = form(bytes(24 << 20))
+    head = (f"POST /v1/files HTTP/1.1\r\nHost: y\r\nAuthorization: Bearer {strict.key}\r\n"
+            "Content-Type: multipart/form-data; boundary=BB\r\n"
+            f"Content-Length: {len(content)}\r\n\r\n")
+    made = strict.ask(head.encode() + content)
+    impatient = Server(strict.database, body_timeout_s=1, body_min_bytes_per_s=20000000)
+    try:
+        with impatient.connect(timeout_s=30) as s:
+            s.sendall(f"GET /v1/files/{made.json['id']}/content HTTP/1.1\r\nHost: y\r\n"
+                      f"Authorization: Bearer {strict.key}\r\n\r\n".encode())
+            line = None
+            end = time.monotonic() + 30 * SLOWER
+            while not line:  # the log says when the server gave up
+                assert time.monotonic() < end
+                line = next((e for e in impatient.events() if e.get("route") == "files_content"),
+                            None)
+                time.sleep(0.05)
+        assert line["complete"] is False
+    finally:
+        assert impatient.stop()[0] == 0

@@ -181,6 +181,27 @@ static void published_once_open_by_tenant(void **state)
 		blob_store_open(p->blobs, "tenant_1", HELLO_SHA256, &fd, &bytes, &err), ERR_NOT_FOUND);
 }
 
+static void leftovers_go_when_they_are_old(void **state)
+{
+	struct place *p = *state;
+	struct err err = { 0 };
+	char fresh[256];
+	char old[256];
+	int fd = -1;
+	assert_int_equal(blob_store_temp(p->blobs, fresh, sizeof(fresh), &fd, &err), 0);
+	(void)close(fd);
+	assert_int_equal(blob_store_temp(p->blobs, old, sizeof(old), &fd, &err), 0);
+	const struct timespec times[] = { { .tv_sec = 1000 }, { .tv_sec = 1000 } };
+	assert_int_equal(futimens(fd, times), 0);
+	(void)close(fd);
+	struct blob_store *again = NULL;
+	assert_int_equal(blob_store_create(p->root, &again, &err), 0);
+	blob_store_destroy(again);
+	assert_int_equal(access(old, F_OK), -1);
+	assert_int_equal(access(fresh, F_OK), 0);
+	assert_int_equal(unlink(fresh), 0);
+}
+
 static void links_are_not_followed(void **state)
 {
 	struct place *p = *state;
@@ -205,6 +226,7 @@ int main(void)
 		cmocka_unit_test(what_is_refused),
 		cmocka_unit_test(a_raw_body_is_the_file),
 		cmocka_unit_test(published_once_open_by_tenant),
+		cmocka_unit_test(leftovers_go_when_they_are_old),
 		cmocka_unit_test(links_are_not_followed),
 	};
 	return cmocka_run_group_tests(tests, make_place, drop_place);
