@@ -18,7 +18,7 @@ CLUSTER = ROOT / "tests/support/pg_cluster.sh"
 TENANTS, LINES, SEGMENTS_PER_LINE, DEVICES_PER_TENANT = 50, 100, 10, 5
 SEGMENTS = TENANTS * LINES * SEGMENTS_PER_LINE
 
-# Each tenant has five devices that trained without a pause, a hundred jobs in turn, ten minutes each.
+# Each tenant has five devices that trained without a pause: a hundred jobs, ten minutes each.
 YARD = f"""
 insert into tenants (id, name, residency, created_at)
  select 'tenant_' || t, 'bench', '{{any}}', '2025-01-01Z' from generate_series(1, {TENANTS}) t;
