@@ -6,6 +6,7 @@ import contextlib
 import os
 import pathlib
 import random
+import re
 import shutil
 import signal
 import struct
@@ -76,6 +77,7 @@ class Yard:
 
     def remove(self, keep=False):
         self.down()
+        self.assert_no_complaints()
         if not keep:
             shutil.rmtree(self.dir, ignore_errors=True)
 
@@ -132,6 +134,15 @@ class Yard:
         return subprocess.run([BUILD / "billing/trainyard-billing", *arguments], text=True,
                               capture_output=True, check=False, stdin=subprocess.DEVNULL,
                               timeout=60 * SLOWER, env={**os.environ, **self.env})
+
+    def assert_no_complaints(self):
+        """No program's log has a sanitizer's report or a failed assertion (leaks are told at the
+        end, so this is asked of a yard that is down)."""
+        logs = [*self.dir.glob("log/*.log"), *self.dir.glob("agent-*/**/log.txt")]
+        bad = [f"{path}: {line}" for path in logs
+               for line in path.read_text(encoding="utf-8", errors="replace").splitlines()
+               if re.search(r"Sanitizer|runtime error:|Assertion .* failed", line)]
+        assert not bad, "\n".join(bad[:20])
 
     # -------------------------------------------------------------- tenants and jobs
 
