@@ -78,12 +78,12 @@ static int find_blame(const char *reason, enum blame *ret, struct err *err)
 }
 
 /* A platform failure costs the customer no retry, but one that comes back every time without any
- * progress between is most likely the job's: it ends after ATTEMPT_BARREN_MAX. An attempt that
- * never started says nothing about the job. */
+ * progress between is most likely the job's: it ends after ATTEMPT_BARREN_MAX. A machine that went
+ * away before it started says nothing about the job; one that said why it did not start does. */
 static void judge_platform(const struct attempt *a, struct attempt_verdict *v)
 {
 	v->training_as = SEGMENT_LOST;
-	v->barren = a->status != ATTEMPT_ASSIGNED;
+	v->barren = v->outcome != ATTEMPT_LOST || a->status != ATTEMPT_ASSIGNED;
 	v->fate = v->barren && a->barren_failures + 1 >= ATTEMPT_BARREN_MAX ? FATE_FAIL : FATE_REQUEUE;
 }
 

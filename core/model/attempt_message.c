@@ -48,9 +48,15 @@ static int write_event(
 		progress == NULL ? NULL : buf_cstr(progress), &seq, m->err);
 }
 
-/* An event that carries the listed numbers and puts them into the job's progress too. */
-static int write_numbers(const struct message *m, const char *type, const char *const *keys)
+/* An event that carries the listed numbers and puts them into the job's progress too. Steps are
+ * whole there, because SQL reads them from there. */
+static int write_numbers(struct message *m, const char *type, const char *const *keys)
 {
+	int64_t unused = 0;
+	json_obj_i64(&m->o, "step", 0, STEP_MAX, &unused);
+	json_obj_i64(&m->o, "steps", 0, STEP_MAX, &unused);
+	if (m->o.code < 0)
+		return m->o.code;
 	cleanup(buf_finish) struct buf data;
 	buf_init(&data, ATTEMPT_MESSAGE_DATA_MAX);
 	struct json_writer w;
@@ -77,6 +83,15 @@ static bool is_file_name(const char *name)
 	return strchr(name, '\\') == NULL;
 }
 
+/* A name that an earlier file of the list has. */
+static bool is_repeated(const struct json_val *files, size_t count, const char *name)
+{
+	for (size_t i = 0; i < count; i++)
+		if (strcmp(json_str_or(json_get(json_array_at(files, i), "name"), ""), name) == 0)
+			return true;
+	return false;
+}
+
 /* files: [{name, sha256, bytes}] written back as checked JSON. */
 static int read_files(struct message *m, const struct json_val *files, struct buf *out)
 {
@@ -89,9 +104,9 @@ static int read_files(struct message *m, const struct json_val *files, struct bu
 		const char *sha256 = json_str_or(json_get(v, "sha256"), "");
 		int64_t bytes = json_i64_or(json_get(v, "bytes"), -1);
 		if (!is_file_name(name) || strlen(name) > ATTEMPT_MESSAGE_FILE_NAME_MAX ||
-			!digest_is_hex(sha256) || bytes < 0)
+			is_repeated(files, i, name) || !digest_is_hex(sha256) || bytes < 0)
 			return err_set(m->err, ERR_INVALID_VALUE, m->o.path,
-				"File %zu of the message has no valid name, sha256 and bytes.", i);
+				"File %zu of the message has no valid name of its own, sha256 and bytes.", i);
 		json_begin_object(&w);
 		json_field_str(&w, "name", name);
 		json_field_str(&w, "sha256", sha256);

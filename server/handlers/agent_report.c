@@ -185,18 +185,21 @@ static int give_up_in_tx(struct db_conn *conn, void *ctx, struct err *err)
 	return 0;
 }
 
-/* The message's fault, not ours nor the moment's. */
-static bool is_bad_message(int code)
+/* The message's fault, not ours nor the moment's: also one whose values the database has no room
+ * for (SQLSTATE class 22). */
+static bool is_bad_message(const struct err *e)
 {
-	int status = err_info(code)->http_status;
-	return status >= 400 && status < 500 && code != ERR_LEASE_LOST && code != ERR_DB_UNIQUE;
+	int status = err_info(e->code)->http_status;
+	bool refused = status >= 400 && status < 500;
+	return (refused && e->code != ERR_LEASE_LOST && e->code != ERR_DB_UNIQUE) ||
+		strncmp(e->sqlstate, "22", 2) == 0;
 }
 
 static int apply_reported(struct report *rep, struct reported *r, struct err *err)
 {
 	struct batch b = { .report = rep, .r = r };
 	int rc = db_tx(rep->app->pool, APP_DB_WAIT_MS, batch_in_tx, &b, err);
-	if (rc < 0 && is_bad_message(rc)) {
+	if (rc < 0 && is_bad_message(err)) {
 		b.bad = *err;
 		log_warn("attempt.bad_message", LOG_STR("attempt_id", r->beat.attempt_id),
 			LOG_STR("agent_id", rep->agent_id), LOG_ERR(&b.bad));

@@ -228,6 +228,22 @@ static void unstarted_attempts_say_nothing_about_the_job(void **state)
 		"select count(*)::text from job_events where job_id = $1 and type = 'job.requeued'");
 }
 
+/* A machine that can never begin must not be asked for ever. */
+static void refusals_to_start_fail_the_job(void **state)
+{
+	struct db_conn *conn = ((struct store_fixture *)*state)->conn;
+	struct world w;
+	make(conn, 1, &w);
+	for (int i = 1; i <= 3; i++) {
+		yard_say(
+			conn, &w.a, "{\"t\":\"end\",\"outcome\":\"failed\",\"reason\":\"platform_error\"}");
+		assert_text(conn, w.job, i < 3 ? "queued" : "failed", JOB_SQL("status"));
+		if (i < 3)
+			yard_place(conn, w.job, w.agent.id, &w.a);
+	}
+	yard_check_tiling(conn);
+}
+
 /* What the time after the last checkpoint becomes. */
 static void ends_are_paid_by_who_caused_them(void **state)
 {
@@ -275,12 +291,18 @@ static void bad_messages_are_refused(void **state)
 		{ "{\"t\":\"step\"}", ERR_MISSING_FIELD },
 		{ "{\"t\":\"step\",\"step\":-1}", ERR_INVALID_VALUE },
 		{ "{\"t\":\"step\",\"step\":\"1\"}", ERR_INVALID_TYPE },
+		{ "{\"t\":\"step\",\"step\":1,\"steps\":1.5}", ERR_INVALID_TYPE },
+		{ "{\"t\":\"step\",\"step\":1,\"steps\":1125899906842625}", ERR_INVALID_VALUE },
+		{ "{\"t\":\"evaluation\",\"step\":1e300}", ERR_INVALID_TYPE },
 		{ "{\"t\":\"checkpoint\",\"step\":1}", ERR_MISSING_FIELD },
 		{ "{\"t\":\"checkpoint\",\"step\":1,\"files\":[{\"name\":\"../x\",\"sha256\":\"" SHA_A
 		  "\",\"bytes\":7}]}",
 			ERR_INVALID_VALUE },
 		{ "{\"t\":\"checkpoint\",\"step\":1,\"files\":[{\"name\":\"x\",\"sha256\":\"00\","
 		  "\"bytes\":7}]}",
+			ERR_INVALID_VALUE },
+		{ "{\"t\":\"checkpoint\",\"step\":1,\"files\":[{\"name\":\"x\",\"sha256\":\"" SHA_A
+		  "\",\"bytes\":7},{\"name\":\"x\",\"sha256\":\"" SHA_A "\",\"bytes\":7}]}",
 			ERR_INVALID_VALUE },
 		/* stored, but of another length */
 		{ "{\"t\":\"checkpoint\",\"step\":1,\"files\":[{\"name\":\"x\",\"sha256\":\"" SHA_A
@@ -467,6 +489,7 @@ int main(void)
 		store_test(a_lost_lease_requeues_from_the_last_checkpoint),
 		store_test(three_barren_failures_fail_the_job),
 		store_test(unstarted_attempts_say_nothing_about_the_job),
+		store_test(refusals_to_start_fail_the_job),
 		store_test(ends_are_paid_by_who_caused_them),
 		store_test(bad_messages_are_refused),
 		store_test(cancel_tells_the_attempt),
