@@ -3,7 +3,7 @@
 #include "core/model/checkpoint_store.h"
 
 #include "core/base/clock.h"
-#include "core/model/file_store.h"
+#include "core/model/content.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -81,31 +81,14 @@ int checkpoint_store_trim(struct db_conn *conn, const char *job_id, int64_t keep
 		DB_TEXT(job_id), DB_I64(keep));
 }
 
-/* True of a row b of blobs while somebody still needs it. */
-#define REFERRED                                                                                \
-	"(exists (select from files f where f.tenant_id = b.tenant_id and f.sha256 = b.sha256"      \
-	"   and f.deleted_at is null)"                                                              \
-	" or exists (select from job_files jf join files f on f.id = jf.file_id"                    \
-	"   join jobs j on j.id = jf.job_id where f.tenant_id = b.tenant_id"                        \
-	"   and f.sha256 = b.sha256 and j.finished_at is null)"                                     \
-	" or exists (select from models m join model_files mf on mf.model_id = m.id"                \
-	"   where m.tenant_id = b.tenant_id and mf.sha256 = b.sha256)"                              \
-	" or exists (select from checkpoints c join checkpoint_files cf on cf.checkpoint_id = c.id" \
-	"   where c.tenant_id = b.tenant_id and cf.sha256 = b.sha256 and c.trimmed_at is null))"
-
-/* Whoever stores or drops this content waits for the other. */
 static int drop_one(struct db_conn *conn, const char *tenant_id, const char *sha256,
 	checkpoint_remove_fn remove, void *ctx, struct err *err)
 {
-	cleanup(db_result_freep) struct db_result *r = NULL;
-	int rc = file_store_lock_content(conn, tenant_id, sha256, err);
+	bool dropped = false;
+	int rc = content_lock(conn, tenant_id, sha256, err);
 	if (rc == 0)
-		rc = db_exec(conn, &r, err,
-			"delete from blobs b where b.tenant_id = $1 and b.sha256 = $2 and not " REFERRED
-			" and (b.reused_at is null"
-			"  or b.reused_at < yard_now() - $3 * interval '1 millisecond') returning b.sha256",
-			DB_TEXT(tenant_id), DB_TEXT(sha256), DB_I64(CHECKPOINT_STORE_REUSE_MS));
-	if (rc < 0 || db_rows(r) == 0)
+		rc = content_drop(conn, tenant_id, sha256, &dropped, err);
+	if (rc < 0 || !dropped)
 		return rc;
 	rc = remove(ctx, tenant_id, sha256, err);
 	/* Not there: an earlier call was cut off between the bytes and its commit. */
@@ -127,7 +110,7 @@ static int drop_content(struct db_conn *conn, const char *tenant_id, const char 
 	return db_exec(conn, NULL, err,
 		"update checkpoints set dropped_at = yard_now() where id = $1 and not exists"
 		" (select from checkpoint_files x join blobs b on b.tenant_id = $2"
-		"  and b.sha256 = x.sha256 where x.checkpoint_id = $1 and not " REFERRED ")",
+		"  and b.sha256 = x.sha256 where x.checkpoint_id = $1 and not " CONTENT_REFERRED ")",
 		DB_TEXT(checkpoint_id), DB_TEXT(tenant_id));
 }
 
@@ -143,22 +126,6 @@ int checkpoint_store_drop(
 		rc = drop_content(conn, db_str(r, i, 1), db_str(r, i, 0), remove, ctx, err);
 	if (rc == 0)
 		*ret_dropped = db_rows(r);
-	return rc;
-}
-
-int checkpoint_store_touch_blob(struct db_conn *conn, const char *tenant_id, const char *sha256,
-	int64_t bytes, bool *ret_new, struct err *err)
-{
-	cleanup(db_result_freep) struct db_result *r = NULL;
-	int rc = file_store_lock_content(conn, tenant_id, sha256, err);
-	if (rc == 0)
-		rc = db_exec(conn, &r, err,
-			"insert into blobs as b (tenant_id, sha256, bytes) values ($1, $2, $3)"
-			" on conflict (tenant_id, sha256) do update set reused_at = yard_now()"
-			" returning b.reused_at is null",
-			DB_TEXT(tenant_id), DB_TEXT(sha256), DB_I64(bytes));
-	if (rc == 0)
-		*ret_new = db_bool(r, 0, 0);
 	return rc;
 }
 

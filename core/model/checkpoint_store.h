@@ -14,8 +14,7 @@
 #include <stdint.h>
 
 enum {
-	CHECKPOINT_STORE_DROPS_MAX = 4,             /* checkpoints whose content one call drops */
-	CHECKPOINT_STORE_REUSE_MS = 10 * 60 * 1000, /* content stored again is left alone so long */
+	CHECKPOINT_STORE_DROPS_MAX = 4, /* checkpoints whose content one call drops */
 };
 
 /* files_json: [{"name","sha256","bytes"}], checked by the caller; every content must be stored for
@@ -33,16 +32,11 @@ int checkpoint_store_trim(
 
 /* Removes content of trimmed checkpoints that no file, model or other checkpoint refers to: its
  * row, and through `remove` its bytes, before the caller commits. Whoever stores content again
- * touches its row first (checkpoint_store_touch_blob), so it is either kept or stored anew. */
+ * touches its row first (content_touch), so it is either kept or stored anew. */
 typedef int (*checkpoint_remove_fn)(
 	void *ctx, const char *tenant_id, const char *sha256, struct err *err);
 int checkpoint_store_drop(struct db_conn *conn, checkpoint_remove_fn remove, void *ctx,
 	int *ret_dropped, struct err *err) must_check;
-
-/* The row of stored content, made or marked as in use, and locked until the transaction ends; the
- * caller publishes the bytes before it commits. */
-int checkpoint_store_touch_blob(struct db_conn *conn, const char *tenant_id, const char *sha256,
-	int64_t bytes, bool *ret_new, struct err *err) must_check;
 
 /* The finished model of a job, from content that is stored as above. */
 int checkpoint_store_insert_model(struct db_conn *conn, const struct attempt *a,

@@ -8,14 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 
-int file_store_lock_content(
-	struct db_conn *conn, const char *tenant_id, const char *sha256, struct err *err)
-{
-	return db_exec(conn, NULL, err,
-		"select pg_advisory_xact_lock(hashtextextended($1::text || '/' || $2::text, 0))",
-		DB_TEXT(tenant_id), DB_TEXT(sha256));
-}
-
 int file_store_insert(
 	struct db_conn *conn, const char *tenant_id, const struct file *file, struct err *err)
 {
@@ -158,24 +150,4 @@ int file_store_delete(struct db_conn *conn, const char *tenant_id, const char *i
 			"Job %s still needs this file: wait for its end or cancel it", db_str(user, 0, 0));
 	return db_exec(
 		conn, NULL, err, "update files set deleted_at = yard_now() where id = $1", DB_TEXT(id));
-}
-
-int file_store_drop_content(struct db_conn *conn, const char *tenant_id, const char *sha256,
-	bool *ret_unused, struct err *err)
-{
-	cleanup(db_result_freep) struct db_result *r = NULL;
-	int rc = db_exec(conn, &r, err,
-		"delete from blobs where tenant_id = $1 and sha256 = $2"
-		" and not exists (select 1 from files f where f.tenant_id = $1 and f.sha256 = $2"
-		"  and f.deleted_at is null)"
-		" and not exists (select 1 from checkpoint_files f join checkpoints c"
-		"  on c.id = f.checkpoint_id where c.tenant_id = $1 and f.sha256 = $2"
-		"  and c.trimmed_at is null)"
-		" and not exists (select 1 from model_files f join models m on m.id = f.model_id"
-		"  where m.tenant_id = $1 and f.sha256 = $2)",
-		DB_TEXT(tenant_id), DB_TEXT(sha256));
-	if (rc < 0)
-		return rc;
-	*ret_unused = db_affected(r) > 0;
-	return 0;
 }

@@ -31,10 +31,6 @@ struct file {
 	struct residency_set residency;
 };
 
-/* Holds the content for the rest of the transaction: whoever publishes or removes it waits. */
-int file_store_lock_content(
-	struct db_conn *conn, const char *tenant_id, const char *sha256, struct err *err) must_check;
-
 /* The content's row (known content is fine) and the file's. */
 int file_store_insert(struct db_conn *conn, const char *tenant_id, const struct file *file,
 	struct err *err) must_check;
@@ -56,8 +52,3 @@ int file_store_list(struct db_conn *conn, const char *tenant_id, const char *pur
 /* Marks the file as deleted. NOT_FOUND; CONFLICT while a job that is not finished uses it. */
 int file_store_delete(
 	struct db_conn *conn, const char *tenant_id, const char *id, struct err *err) must_check;
-
-/* Forgets the content's row when no file, checkpoint or model of the tenant has it; the caller,
- * who holds the lock, then removes the bytes. */
-int file_store_drop_content(struct db_conn *conn, const char *tenant_id, const char *sha256,
-	bool *ret_unused, struct err *err) must_check;

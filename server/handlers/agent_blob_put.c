@@ -3,7 +3,7 @@
  * already. 201 when it is new, 200 when it was stored before. Runs on a worker thread. */
 #include "server/handlers/handlers.h"
 
-#include "core/model/checkpoint_store.h"
+#include "core/model/content.h"
 #include "server/http/multipart.h"
 #include "server/limits/attempt_fence.h"
 #include "server/storage/blob.h"
@@ -27,8 +27,7 @@ static int put_in_tx(struct db_conn *conn, void *ctx, struct err *err)
 	struct attempt_capability capability;
 	int rc = attempt_fence_check(conn, p->req, &p->fence, &capability, err);
 	if (rc == 0)
-		rc = checkpoint_store_touch_blob(
-			conn, capability.tenant_id, p->fence.sha256, u->bytes, &p->is_new, err);
+		rc = content_touch(conn, capability.tenant_id, p->fence.sha256, u->bytes, &p->is_new, err);
 	if (rc < 0 || p->published)
 		return rc;
 	rc = blob_store_publish(

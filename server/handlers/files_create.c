@@ -4,6 +4,7 @@
 #include "server/handlers/handlers.h"
 
 #include "core/base/ident.h"
+#include "core/model/content.h"
 #include "core/model/file_store.h"
 #include "core/model/residency.h"
 #include "core/model/tenant_store.h"
@@ -150,7 +151,7 @@ static int create_in_tx(struct db_conn *conn, void *ctx, struct err *err)
 	rc = decide(c, conn, err);
 	if (rc < 0 || c->refused)
 		return rc;
-	rc = file_store_lock_content(conn, tenant, c->file.sha256, err);
+	rc = content_lock(conn, tenant, c->file.sha256, err);
 	if (rc == 0)
 		rc = publish(c, err);
 	if (rc == 0)

@@ -3,6 +3,7 @@
  * Runs on a worker thread. */
 #include "server/handlers/handlers.h"
 
+#include "core/model/content.h"
 #include "core/model/file_store.h"
 #include "server/limits/args.h"
 #include "server/storage/blob.h"
@@ -19,13 +20,13 @@ static int delete_in_tx(struct db_conn *conn, void *ctx, struct err *err)
 	struct file file;
 	int rc = file_store_get(conn, tenant, d->id, &file, err);
 	if (rc == 0)
-		rc = file_store_lock_content(conn, tenant, file.sha256, err);
+		rc = content_lock(conn, tenant, file.sha256, err);
 	if (rc == 0)
 		rc = file_store_delete(conn, tenant, d->id, err);
 	if (rc < 0)
 		return rc;
 	bool unused = false;
-	rc = file_store_drop_content(conn, tenant, file.sha256, &unused, err);
+	rc = content_drop(conn, tenant, file.sha256, &unused, err);
 	if (rc < 0 || !unused)
 		return rc;
 	/* Last before the commit, under the content's lock: an upload of the same bytes waits. */

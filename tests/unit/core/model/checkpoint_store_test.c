@@ -131,7 +131,7 @@ static void content_stored_again_waits(void **state)
 		yard_checkpoint(conn, w.tenant, &w.a, step);
 	char sha[65];
 	snprintf(sha, sizeof(sha), "%064x", 0x10);
-	assert_ok(checkpoint_store_touch_blob(conn, w.tenant, sha, 7, &is_new, &err));
+	assert_ok(content_touch(conn, w.tenant, sha, 7, &is_new, &err));
 	assert_false(is_new);
 	assert_ok(checkpoint_store_drop(conn, remove_content, &removed, &dropped, &err));
 	assert_string_equal(removed.text, "");

@@ -47,31 +47,6 @@ static void used_by_a_live_job_stays(void **state)
 	assert_int_equal(file_store_delete(fx->conn, tenant, id, &err), ERR_NOT_FOUND);
 }
 
-static void content_goes_with_its_last_file(void **state)
-{
-	struct store_fixture *fx = *state;
-	struct err err = { 0 };
-	char tenant[IDENT_MAX], stranger[IDENT_MAX], first[IDENT_MAX], second[IDENT_MAX],
-		foreign[IDENT_MAX];
-	char sha256[DIGEST_HEX_MAX] = "";
-	memset(sha256, 'b', sizeof(sha256) - 1);
-	store_tenant(fx->conn, "us", tenant);
-	store_tenant(fx->conn, "us", stranger);
-	store_file(fx->conn, tenant, 'b', first);
-	store_file(fx->conn, tenant, 'b', second);
-	store_file(fx->conn, stranger, 'b', foreign);
-	bool unused = true;
-	assert_ok(file_store_lock_content(fx->conn, tenant, sha256, &err));
-	assert_ok(file_store_delete(fx->conn, tenant, first, &err));
-	assert_ok(file_store_drop_content(fx->conn, tenant, sha256, &unused, &err));
-	assert_false(unused);
-	assert_ok(file_store_delete(fx->conn, tenant, second, &err));
-	assert_ok(file_store_drop_content(fx->conn, tenant, sha256, &unused, &err));
-	assert_true(unused);
-	assert_ok(file_store_drop_content(fx->conn, stranger, sha256, &unused, &err));
-	assert_false(unused);
-}
-
 static void list_filters_by_purpose(void **state)
 {
 	struct store_fixture *fx = *state;
@@ -99,7 +74,6 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		store_test(is_the_tenants_own),
 		store_test(used_by_a_live_job_stays),
-		store_test(content_goes_with_its_last_file),
 		store_test(list_filters_by_purpose),
 	};
 	return cmocka_run_group_tests_name(

@@ -9,6 +9,7 @@
 #include "core/model/attempt_message.h"
 #include "core/model/attempt_store.h"
 #include "core/model/checkpoint_store.h"
+#include "core/model/content.h"
 #include "core/model/device_store.h"
 #include "core/model/job.h"
 
@@ -127,7 +128,7 @@ static inline void yard_blob(
 	struct err err = { 0 };
 	bool is_new;
 	snprintf(ret_sha, 65, "%064llx", (unsigned long long)number);
-	assert_ok(checkpoint_store_touch_blob(conn, tenant, ret_sha, 7, &is_new, &err));
+	assert_ok(content_touch(conn, tenant, ret_sha, 7, &is_new, &err));
 }
 
 static inline void yard_checkpoint(
