@@ -137,6 +137,17 @@ bool start_adopt(struct run *r, int rank)
 	return true;
 }
 
+/* The old agent ended between `started` and its first fork, or right behind it: no trainer ever
+ * made its lock file. Starting again is safe: should one still appear, the lock lets only one of
+ * the two go on. */
+static bool never_ran(const struct run *r)
+{
+	for (int i = 0; i < r->rank_count; i++)
+		if (disk_exists(r->ranks[i].lock))
+			return false;
+	return r->acked_seq <= RUN_STARTING_SEQ;
+}
+
 void start_find_again(struct agent *a, struct run *r)
 {
 	int64_t now = clock_boot_us(a->clock);
@@ -149,6 +160,10 @@ void start_find_again(struct agent *a, struct run *r)
 	/* One that was forked just before the old agent ended may not have its lock yet. */
 	if (missing > 0 && now - r->sought_us < SEEK_MS * 1000LL)
 		return;
+	if (never_ran(r)) {
+		r->phase = RUN_PREPARED;
+		return;
+	}
 	for (int i = 0; i < r->rank_count; i++) {
 		struct run_rank *k = &r->ranks[i];
 		k->ended = k->pid == 0;
