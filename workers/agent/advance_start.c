@@ -47,6 +47,7 @@ static int write_attempt(struct agent *a, struct run *r, const struct json_val *
 		json_field_raw(&w, copied[i], raw);
 	}
 	json_field_i64(&w, "threads", a->settings->device_threads);
+	json_field_i64(&w, "memory_bytes", a->settings->device_memory_bytes);
 	json_field_i64(&w, "first_seq", RUN_STARTING_SEQ + 1);
 	json_end_object(&w);
 	if (text.failed != 0)

@@ -49,6 +49,7 @@ static int read_all(struct attempt *a, const char *dir, struct err *err)
 	a->max_runtime_s = json_i64_or(json_get(root, "max_runtime_s"), 0);
 	a->first_seq = json_i64_or(json_get(root, "first_seq"), 0);
 	a->inputs.threads = (int)json_i64_or(json_get(root, "threads"), 0);
+	a->inputs.memory_bytes = json_i64_or(json_get(root, "memory_bytes"), 0);
 	if (a->max_runtime_s < 0 || a->first_seq < 1 || a->inputs.threads < 1 ||
 		a->inputs.threads > THREADS_MAX)
 		return err_set(err, ERR_INTERNAL, "$", "attempt.json has a number out of range");

@@ -4,6 +4,8 @@
 
 #include <stdlib.h>
 
+enum { GIB = 1 << 30 };
+
 static int open_data(struct session *s, const struct session_inputs *in, struct err *err)
 {
 	int rc =
@@ -14,6 +16,17 @@ static int open_data(struct session *s, const struct session_inputs *in, struct 
 	return rc;
 }
 
+/* The server has done this already where it knew the data's shape. */
+static int check_memory(const struct plan *p, int64_t memory_bytes, struct err *err)
+{
+	if (memory_bytes <= 0 || p->total_bytes <= memory_bytes)
+		return 0;
+	return err_set(err, ERR_PLAN_TOO_LARGE, "$.model",
+		"the plan needs %lld bytes (%.2f GiB), the device has %lld bytes (%.2f GiB)",
+		(long long)p->total_bytes, (double)p->total_bytes / GIB, (long long)memory_bytes,
+		(double)memory_bytes / GIB);
+}
+
 static int open_engine(struct session *s, const struct session_inputs *in, struct err *err)
 {
 	struct plan_dataset dims;
@@ -21,6 +34,8 @@ static int open_engine(struct session *s, const struct session_inputs *in, struc
 	int rc = plan_compile(&s->spec, &dims, &s->plan, err);
 	if (rc == 0)
 		rc = plan_set_dataset(s->plan, &s->spec, &dims, err);
+	if (rc == 0)
+		rc = check_memory(s->plan, in->memory_bytes, err);
 	if (rc == 0)
 		rc = engine_create(&s->spec, s->plan, engine_backend_cpu(), in->threads, &s->engine, err);
 	if (rc == 0)
@@ -83,8 +98,8 @@ const char *session_reason(int code)
 	case ERR_INVALID_TYPE:
 	case ERR_INVALID_VALUE:
 	case ERR_MISSING_FIELD:
-	case ERR_INVALID_DATA:
-	case ERR_PLAN_TOO_LARGE: return "user_error";
+	case ERR_INVALID_DATA: return "user_error";
+	case ERR_PLAN_TOO_LARGE:
 	case ERR_NO_MEMORY: return "out_of_memory";
 	default: return "platform_error";
 	}

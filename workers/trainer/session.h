@@ -18,6 +18,7 @@ struct session_inputs {
 	int validation_count;
 	const char *resume_dir; /* a checkpoint folder, or NULL */
 	int threads;
+	int64_t memory_bytes; /* what the device has; 0: not known */
 };
 
 struct session {

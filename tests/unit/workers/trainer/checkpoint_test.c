@@ -233,6 +233,31 @@ static void a_model_is_replaced_whole(void **state)
 	session_close(s);
 }
 
+static void a_plan_larger_than_the_device_is_refused_with_both_figures(void **state)
+{
+	struct fixture *f = *state;
+	struct err err = { 0 };
+	struct session *s = NULL;
+	char figure[32];
+	assert_int_equal(session_open(&f->spec, &f->inputs, &s, &err), 0);
+	int64_t needed = s->plan->total_bytes;
+	session_close(s);
+	f->inputs.memory_bytes = needed;
+	assert_int_equal(session_open(&f->spec, &f->inputs, &s, &err), 0);
+	session_close(s);
+	s = NULL;
+	f->inputs.memory_bytes = needed - 1;
+	int rc = session_open(&f->spec, &f->inputs, &s, &err);
+	f->inputs.memory_bytes = 0;
+	assert_int_equal(rc, ERR_PLAN_TOO_LARGE);
+	assert_null(s);
+	assert_string_equal(session_reason(rc), "out_of_memory");
+	for (int64_t bytes = needed - 1; bytes <= needed; bytes++) {
+		snprintf(figure, sizeof(figure), " %lld bytes", (long long)bytes);
+		assert_non_null(strstr(err.message, figure));
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -242,6 +267,7 @@ int main(void)
 		cmocka_unit_test(a_checkpoint_of_another_model_is_refused),
 		cmocka_unit_test(a_torn_checkpoint_is_refused),
 		cmocka_unit_test(a_model_is_replaced_whole),
+		cmocka_unit_test(a_plan_larger_than_the_device_is_refused_with_both_figures),
 	};
 	return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }
