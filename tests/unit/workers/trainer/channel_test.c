@@ -131,7 +131,10 @@ static void what_is_not_acknowledged_is_sent_again(void **state)
 	say(&t, "{\"t\":\"ack\",\"seq\":5}\n");
 	channel_drain(t.channel, -1);
 	/* An agent cannot acknowledge what was never said. */
-	say(&t, "{\"t\":\"ack\",\"seq\":99}\n{\"t\":\"hello\",\"acked_seq\":5}\n");
+	say(&t,
+		"{\"t\":\"ack\",\"seq\":99}\n{\"t\":\"hello\",\"acked_seq\":5}\n{\"t\":\"checkpoint\"}\n");
+	for (int i = 0; !channel_take_checkpoint(t.channel) && i < WAIT_MS; i++)
+		poll(NULL, 0, 1); /* until it has read the lines */
 	post(&t, "{\"t\":\"e\"}");
 	assert_string_equal(hear(&t), "{\"seq\":6,\"t\":\"e\"}");
 	assert_int_equal(channel_acked_seq(t.channel), 5);
