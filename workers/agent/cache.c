@@ -33,7 +33,9 @@ int cache_path(const char *work_dir, const char *job_id, const char *sha256,
 	char ret_path[static DISK_PATH_MAX], struct err *err)
 {
 	char dir[DISK_PATH_MAX];
-	int rc = job_dir(work_dir, job_id, dir, err);
+	int rc = cache_init(work_dir, err); /* a cache may be deleted at any time */
+	if (rc == 0)
+		rc = job_dir(work_dir, job_id, dir, err);
 	if (rc == 0)
 		rc = disk_mkdir(dir, err);
 	return rc < 0 ? rc : disk_join(ret_path, dir, sha256, err);

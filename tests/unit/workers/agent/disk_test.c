@@ -120,6 +120,10 @@ static void the_cache_trusts_only_the_hash(void **state)
 	fixture_write(path, "hellO", 5);
 	assert_false(cache_good(path, hex, 5));
 	assert_true(cache_path(dir, "../job", hex, path, &err) < 0);
+	/* Somebody made room. */
+	assert_int_equal(disk_remove_tree(fixture_path(state, "cache"), &err), 0);
+	assert_int_equal(cache_path(dir, "job_1", hex, path, &err), 0);
+	assert_true(disk_exists(fixture_path(state, "cache/job_1")));
 }
 
 static void the_sweep_spares_what_is_in_use_or_young(void **state)
