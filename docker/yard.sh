@@ -248,7 +248,6 @@ env_write() {
 		export TRAINYARD_OPERATOR_KEY=$(cat "$DIR/keys/operator")
 		export TRAINYARD_TENANT=$(cat "$DIR/tenant")
 		export TRAINYARD_DB_URL='$DB'
-		export TRAINYARD_DATABASE_URL='$DB'
 	ENV
 	mv "$DIR/env.new" "$DIR/env"
 }
