@@ -212,6 +212,26 @@ static void test_evaluation(void **state)
 	}
 }
 
+/* A model of zeros gives every class the same chance: the loss over all rows is exactly known. */
+static void test_evaluation_of_nothing(void **state)
+{
+	const enum spec_family families[2] = { SPEC_GPT2, SPEC_CNN };
+	for (int i = 0; i < 2; i++) {
+		struct err err = { 0 };
+		struct fixture f;
+		struct engine_evaluation x;
+		fixture_open(&f, fixture_spec(families[i]), 1);
+		for (int k = 0; k < f.plan->param_count; k++) {
+			struct engine_tensor t;
+			engine_tensor_at(f.engine, k, &t);
+			memset(t.data, 0, (size_t)t.bytes);
+		}
+		assert_ok(engine_evaluate(f.engine, NULL, NULL, &x, &err));
+		assert_true(fabs(x.loss - log((double)f.plan->n_classes)) < 1e-6);
+		fixture_close(&f);
+	}
+}
+
 static bool stop_at_once(void *ctx, int64_t done, int64_t total)
 {
 	*(int64_t *)ctx = total;
@@ -446,6 +466,7 @@ int main(void)
 		cmocka_unit_test(test_poison),
 		cmocka_unit_test(test_accumulation),
 		cmocka_unit_test(test_evaluation),
+		cmocka_unit_test(test_evaluation_of_nothing),
 		cmocka_unit_test(test_evaluation_stops),
 		cmocka_unit_test(test_non_finite),
 		cmocka_unit_test(test_step_report),
