@@ -14,11 +14,13 @@
 
 /* ---------------------------------------------------------------- locking */
 
+/* Nothing that progress may hold keeps an attempt from being ended. */
 #define LOCK_COLUMNS                                                                          \
 	"select a.id, a.epoch, a.agent_id, a.job_id, a.tenant_id, a.number, a.status, a.desired," \
 	" a.report_seq, a.last_step, j.status, j.cancel_requested_at is not null,"                \
 	" j.barren_failures, coalesce((j.spec->'checkpoint'->>'keep')::bigint, 3),"               \
-	" coalesce((j.progress->>'steps')::bigint, 0)"                                            \
+	" case when j.progress->>'steps' ~ '^[0-9]{1,18}$'"                                       \
+	"  then (j.progress->>'steps')::bigint else 0 end"                                        \
 	" from jobs j join attempts a on a.job_id = j.id"
 
 static void copy_id(char dst[static IDENT_MAX], const char *src)

@@ -228,6 +228,23 @@ static void unstarted_attempts_say_nothing_about_the_job(void **state)
 		"select count(*)::text from job_events where job_id = $1 and type = 'job.requeued'");
 }
 
+static void no_progress_keeps_a_lease_from_running_out(void **state)
+{
+	static const char *const progress[] = { "{\"steps\":1.5}", "{\"steps\":1e300}",
+		"{\"steps\":\"many\"}", "{\"steps\":null}", "{\"steps\":-1}" };
+	struct db_conn *conn = ((struct store_fixture *)*state)->conn;
+	struct err err = { 0 };
+	for (size_t i = 0; i < ARRAY_LEN(progress); i++) {
+		struct world w;
+		make(conn, 1, &w);
+		yard_train(conn, &w.a);
+		assert_ok(db_exec(conn, NULL, &err, "update jobs set progress = $2::jsonb where id = $1",
+			DB_TEXT(w.job), DB_TEXT(progress[i])));
+		yard_expire(conn, &w.a);
+		assert_text(conn, w.job, "queued", JOB_SQL("status"));
+	}
+}
+
 /* A machine that can never begin must not be asked for ever. */
 static void refusals_to_start_fail_the_job(void **state)
 {
@@ -490,6 +507,7 @@ int main(void)
 		store_test(three_barren_failures_fail_the_job),
 		store_test(unstarted_attempts_say_nothing_about_the_job),
 		store_test(refusals_to_start_fail_the_job),
+		store_test(no_progress_keeps_a_lease_from_running_out),
 		store_test(ends_are_paid_by_who_caused_them),
 		store_test(bad_messages_are_refused),
 		store_test(cancel_tells_the_attempt),
