@@ -3,20 +3,17 @@
  * the advisory lock lets any number of servers start at once. */
 #include "core/db/migrate.h"
 
-#include "core/base/buf.h"
+#include "core/base/file.h"
 #include "core/crypto/digest.h"
 #include "core/db/db_private.h"
 
 #include <assert.h>
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 enum {
 	MIGRATIONS_MAX = 1000,
@@ -70,28 +67,14 @@ static int version_of(const char *name)
 
 static int read_text(const char *path, char **ret, struct err *err)
 {
-	cleanup(closep) int fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return err_errno(err, ERR_IO, errno, "cannot open %s", path);
-	cleanup(buf_finish) struct buf text;
-	buf_init(&text, MIGRATION_BYTES_MAX);
-	char chunk[16 * 1024];
-	ssize_t n;
-	while ((n = read(fd, chunk, sizeof(chunk))) != 0) {
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return err_errno(err, ERR_IO, errno, "cannot read %s", path);
-		if (buf_append(&text, chunk, (size_t)n) < 0)
-			return err_set(
-				err, text.failed, NULL, "%s has more than %d bytes", path, MIGRATION_BYTES_MAX);
-	}
-	if (text.len > 0 && memchr(text.data, '\0', text.len))
+	cleanup(freep) char *text = NULL;
+	size_t bytes = 0;
+	int rc = file_read(path, MIGRATION_BYTES_MAX, &text, &bytes, err);
+	if (rc < 0)
+		return rc;
+	if (memchr(text, '\0', bytes))
 		return err_set(err, ERR_INTERNAL, NULL, "%s holds a NUL byte", path);
-	char *taken = buf_take(&text, NULL);
-	if (!taken)
-		return err_set(err, ERR_NO_MEMORY, NULL, "out of memory");
-	*ret = taken;
+	*ret = take_ptr(text);
 	return 0;
 }
 

@@ -3,16 +3,14 @@
  * key before the library sees it; its claims are read by our strict JSON reader after. */
 #include "server/auth/token.h"
 
+#include "core/base/file.h"
 #include "core/json/reader.h"
 #include "core/model/watch_store.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <jwt.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { TOKEN_PARTS = 3, US_PER_S = 1000000 };
 
@@ -114,17 +112,8 @@ void token_verifier_destroy(struct token_verifier *v)
 
 int token_read_key_file(const char *path, char **ret_pem, struct err *err)
 {
-	cleanup(closep) int fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return err_errno(err, ERR_IO, errno, "JWT key file %s", path);
-	cleanup(freep) char *text = calloc(1, TOKEN_KEY_FILE_MAX + 1);
-	if (!text)
-		return err_set(err, ERR_NO_MEMORY, NULL, "Out of memory");
-	ssize_t n = read(fd, text, TOKEN_KEY_FILE_MAX);
-	if (n < 0)
-		return err_errno(err, ERR_IO, errno, "JWT key file %s", path);
-	*ret_pem = take_ptr(text);
-	return 0;
+	size_t bytes = 0;
+	return file_read(path, TOKEN_KEY_FILE_MAX, ret_pem, &bytes, err);
 }
 
 /* ---------------------------------------------------------------- verifying */

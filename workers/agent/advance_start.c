@@ -2,6 +2,7 @@
  * Starting trainers and finding them again. The file `started` is written and synced before the
  * first fork, so that after any crash either no trainer was started or the lock of each rank tells
  * who lives. */
+#include "core/base/file.h"
 #include "workers/agent/advance_private.h"
 
 #include "core/base/log.h"
@@ -52,7 +53,7 @@ static int write_attempt(struct agent *a, struct run *r, const struct json_val *
 	json_end_object(&w);
 	if (text.failed != 0)
 		return err_set(err, text.failed, NULL, "attempt.json does not fit");
-	return disk_write_atomic(r->dir, "attempt.json", text.data, text.len, err);
+	return file_write_atomic(r->dir, "attempt.json", text.data, text.len, err);
 }
 
 int start_folder(struct agent *a, struct run *r, struct err *err)
@@ -71,7 +72,7 @@ int start_folder(struct agent *a, struct run *r, struct err *err)
 	}
 	rc = run_set_ranks(r, (int)json_array_len(devices), err);
 	if (rc == 0)
-		rc = disk_mkdir(r->dir, err);
+		rc = file_mkdir(r->dir, err);
 	if (rc == 0)
 		rc = write_attempt(a, r, v, err);
 	return rc;
@@ -81,7 +82,7 @@ static int start_rank(struct agent *a, struct run *r, int rank, struct err *err)
 {
 	struct run_rank *k = &r->ranks[rank];
 	cleanup(closep) int other = -1;
-	int rc = disk_mkdir(k->dir, err);
+	int rc = file_mkdir(k->dir, err);
 	if (rc == 0)
 		rc = link_pair(&k->link, &other, err);
 	if (rc < 0)
@@ -108,7 +109,7 @@ static int start_rank(struct agent *a, struct run *r, int rank, struct err *err)
 
 int start_trainers(struct agent *a, struct run *r, struct err *err)
 {
-	int rc = disk_write_atomic(r->dir, started, "", 0, err);
+	int rc = file_write_atomic(r->dir, started, "", 0, err);
 	r->progress_us = clock_boot_us(a->clock);
 	for (int i = 0; rc == 0 && i < r->rank_count; i++) {
 		r->phase = RUN_TRAINING;
@@ -120,8 +121,8 @@ int start_trainers(struct agent *a, struct run *r, struct err *err)
 
 bool start_was_made(const struct run *r)
 {
-	char path[DISK_PATH_MAX];
-	return disk_join(path, r->dir, started, NULL) == 0 && disk_exists(path);
+	char path[FILE_PATH_MAX];
+	return file_join(path, r->dir, started, NULL) == 0 && file_exists(path);
 }
 
 bool start_adopt(struct run *r, int rank)
@@ -144,7 +145,7 @@ bool start_adopt(struct run *r, int rank)
 static bool never_ran(const struct run *r)
 {
 	for (int i = 0; i < r->rank_count; i++)
-		if (disk_exists(r->ranks[i].lock))
+		if (file_exists(r->ranks[i].lock))
 			return false;
 	return r->acked_seq <= RUN_STARTING_SEQ;
 }

@@ -2,10 +2,12 @@
  * The main thread: trainers' sockets, their ends, the ticks that hold deadlines. */
 #include "workers/agent/agent.h"
 
+#include "core/base/file.h"
 #include "core/base/log.h"
 #include "core/json/reader.h"
 #include "workers/agent/advance.h"
 #include "workers/agent/cache.h"
+#include "workers/agent/disk.h"
 #include "workers/agent/talk.h"
 
 #include <dirent.h>
@@ -23,7 +25,7 @@ enum { POLL_FDS_MAX = 1024, ATTEMPT_BYTES_MAX = 1024 * 1024, SWEEP_MS = 30000 };
 
 int agent_init(struct agent *a, const struct settings_agent *s, struct err *err)
 {
-	char path[DISK_PATH_MAX];
+	char path[FILE_PATH_MAX];
 	pthread_condattr_t attr;
 	memset(a, 0, sizeof(*a));
 	a->settings = s;
@@ -38,9 +40,9 @@ int agent_init(struct agent *a, const struct settings_agent *s, struct err *err)
 	a->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (a->wake < 0)
 		return err_errno(err, ERR_IO, errno, "no event descriptor");
-	int rc = disk_join(path, s->work_dir, "attempts", err);
+	int rc = file_join(path, s->work_dir, "attempts", err);
 	if (rc == 0)
-		rc = disk_mkdir(path, err);
+		rc = file_mkdir(path, err);
 	if (rc == 0)
 		rc = cache_init(s->work_dir, err);
 	return rc;
@@ -73,20 +75,20 @@ struct run *agent_find(struct agent *a, const char *id)
  */
 static int recover_one(struct agent *a, const char *dir, const char *id, struct err *err)
 {
-	char path[DISK_PATH_MAX];
+	char path[FILE_PATH_MAX];
 	cleanup(freep) char *text = NULL;
 	cleanup(json_doc_freep) struct json_doc *doc = NULL;
 	struct err why = { 0 };
 	size_t bytes = 0;
-	int rc = disk_join(path, dir, "attempt.json", err);
+	int rc = file_join(path, dir, "attempt.json", err);
 	if (rc < 0)
 		return rc;
-	rc = disk_read(path, ATTEMPT_BYTES_MAX, &text, &bytes, &why);
+	rc = file_read(path, ATTEMPT_BYTES_MAX, &text, &bytes, &why);
 	if (rc == 0)
 		rc = json_doc_parse(text, bytes, ATTEMPT_BYTES_MAX, &doc, &why);
 	if (rc < 0) {
 		log_warn("attempt.dropped", LOG_STR("attempt_id", id), LOG_ERR(&why));
-		return disk_remove_tree(dir, err);
+		return file_remove_tree(dir, err);
 	}
 	const struct json_val *v = json_doc_root(doc);
 	struct run *r = NULL;
@@ -97,7 +99,7 @@ static int recover_one(struct agent *a, const char *dir, const char *id, struct 
 	if (run_set_ranks(r, (int)json_array_len(json_get(v, "devices")), &why) < 0) {
 		log_warn("attempt.dropped", LOG_STR("attempt_id", id), LOG_ERR(&why));
 		run_destroy(r);
-		return disk_remove_tree(dir, err);
+		return file_remove_tree(dir, err);
 	}
 	r->next = a->runs;
 	a->runs = r;
@@ -107,8 +109,8 @@ static int recover_one(struct agent *a, const char *dir, const char *id, struct 
 
 int agent_recover(struct agent *a, struct err *err)
 {
-	char parent[DISK_PATH_MAX], dir[DISK_PATH_MAX];
-	int rc = disk_join(parent, a->settings->work_dir, "attempts", err);
+	char parent[FILE_PATH_MAX], dir[FILE_PATH_MAX];
+	int rc = file_join(parent, a->settings->work_dir, "attempts", err);
 	if (rc < 0)
 		return rc;
 	DIR *d = opendir(parent);
@@ -118,7 +120,7 @@ int agent_recover(struct agent *a, struct err *err)
 	while (rc == 0 && (e = readdir(d)) != NULL) {
 		if (!disk_name_ok(e->d_name) || strlen(e->d_name) >= RUN_ID_MAX)
 			continue;
-		rc = disk_join(dir, parent, e->d_name, err);
+		rc = file_join(dir, parent, e->d_name, err);
 		if (rc == 0)
 			rc = recover_one(a, dir, e->d_name, err);
 	}
@@ -140,7 +142,7 @@ static void remove_finished(struct agent *a)
 			continue;
 		}
 		*at = r->next;
-		if (disk_remove_tree(r->dir, &err) < 0)
+		if (file_remove_tree(r->dir, &err) < 0)
 			log_error("attempt.not_deleted", LOG_STR("attempt_id", r->id), LOG_ERR(&err));
 		cache_touch(a->settings->work_dir, r->job_id);
 		log_info("attempt.deleted", LOG_STR("attempt_id", r->id));

@@ -5,7 +5,7 @@
 
 #include "core/base/attr.h"
 #include "core/base/err.h"
-#include "workers/agent/disk.h"
+#include "core/base/file.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -13,7 +13,7 @@
 int cache_init(const char *work_dir, struct err *err) must_check;
 /* Makes the job's folder; tells the path of one content in it. */
 int cache_path(const char *work_dir, const char *job_id, const char *sha256,
-	char ret_path[static DISK_PATH_MAX], struct err *err) must_check;
+	char ret_path[static FILE_PATH_MAX], struct err *err) must_check;
 /* True when the file is there with these bytes and this hash. */
 bool cache_good(const char *path, const char *sha256, int64_t bytes);
 /* The job was in use until now. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * trainyard-agent: one per machine. Runs what the yard's list says, and nothing else. */
+#include "core/base/file.h"
 #include "core/base/log.h"
 #include "workers/agent/agent.h"
 #include "workers/agent/http.h"
@@ -40,8 +41,8 @@ static int print_settings(void)
 /* Two agents must not share a work folder. The descriptor stays open for good. */
 static int lock_work_dir(const struct settings_agent *s, struct err *err)
 {
-	char path[DISK_PATH_MAX];
-	int rc = disk_join(path, s->work_dir, "lock", err);
+	char path[FILE_PATH_MAX];
+	int rc = file_join(path, s->work_dir, "lock", err);
 	if (rc < 0)
 		return rc;
 	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);

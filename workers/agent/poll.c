@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The thread that registers and polls, and the reconciliation of the yard's list with the runs of
  * this machine: whatever was missed before, the list says what is to be. */
+#include "core/base/file.h"
 #include "workers/agent/reconcile.h"
 
 #include "core/base/log.h"
@@ -37,7 +38,7 @@ static void write_registration(const struct settings_agent *s, struct buf *out)
 	char boot_id[BOOT_ID_MAX] = "unknown";
 	cleanup(freep) char *text = NULL;
 	size_t bytes = 0;
-	if (disk_read("/proc/sys/kernel/random/boot_id", BODY_MAX, &text, &bytes, NULL) == 0 &&
+	if (file_read("/proc/sys/kernel/random/boot_id", BODY_MAX, &text, &bytes, NULL) == 0 &&
 		bytes > 1)
 		snprintf(boot_id, sizeof(boot_id), "%.*s", (int)strcspn(text, "\n"), text);
 	buf_reset(out);

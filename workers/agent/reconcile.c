@@ -3,9 +3,11 @@
  * are no longer listed are over. */
 #include "workers/agent/reconcile.h"
 
+#include "core/base/file.h"
 #include "core/base/log.h"
 #include "core/json/reader.h"
 #include "workers/agent/advance.h"
+#include "workers/agent/disk.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,12 +15,12 @@
 
 static struct run *begin(struct agent *a, const char *id, int64_t epoch)
 {
-	char parent[DISK_PATH_MAX], dir[DISK_PATH_MAX];
+	char parent[FILE_PATH_MAX], dir[FILE_PATH_MAX];
 	struct err err = { 0 };
 	struct run *r = NULL;
-	int rc = disk_join(parent, a->settings->work_dir, "attempts", &err);
+	int rc = file_join(parent, a->settings->work_dir, "attempts", &err);
 	if (rc == 0)
-		rc = disk_join(dir, parent, id, &err);
+		rc = file_join(dir, parent, id, &err);
 	if (rc == 0)
 		rc = run_create(id, epoch, dir, &r, &err);
 	if (rc < 0) {

@@ -2,8 +2,10 @@
  * The queue of one attempt's messages: no gaps, nothing forgotten before the yard has it. */
 #include "workers/agent/run.h"
 
+#include "core/base/file.h"
 #include "core/json/reader.h"
 #include "core/json/writer.h"
+#include "workers/agent/disk.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,11 +62,11 @@ int run_set_ranks(struct run *r, int count, struct err *err)
 		struct run_rank *k = &r->ranks[i];
 		char name[32];
 		snprintf(name, sizeof(name), "rank%d", i);
-		int rc = disk_join(k->dir, r->dir, name, err);
+		int rc = file_join(k->dir, r->dir, name, err);
 		if (rc == 0)
-			rc = disk_join(k->lock, k->dir, "lock", err);
+			rc = file_join(k->lock, k->dir, "lock", err);
 		if (rc == 0)
-			rc = disk_join(k->log, k->dir, "log.txt", err);
+			rc = file_join(k->log, k->dir, "log.txt", err);
 		if (rc < 0)
 			return rc;
 	}

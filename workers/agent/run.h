@@ -5,7 +5,7 @@
 
 #include "core/base/attr.h"
 #include "core/base/err.h"
-#include "workers/agent/disk.h"
+#include "core/base/file.h"
 #include "workers/agent/link.h"
 #include "workers/agent/process.h"
 
@@ -48,7 +48,7 @@ struct run_rank {
 	struct process_exit exit;
 	struct link link;
 	int64_t tried_us; /* last attempt to connect */
-	char dir[DISK_PATH_MAX], lock[DISK_PATH_MAX], log[DISK_PATH_MAX];
+	char dir[FILE_PATH_MAX], lock[FILE_PATH_MAX], log[FILE_PATH_MAX];
 };
 
 struct run_end {
@@ -61,7 +61,7 @@ struct run_end {
 
 struct run {
 	struct run *next;
-	char id[RUN_ID_MAX], job_id[RUN_ID_MAX], token[RUN_TOKEN_MAX], dir[DISK_PATH_MAX];
+	char id[RUN_ID_MAX], job_id[RUN_ID_MAX], token[RUN_TOKEN_MAX], dir[FILE_PATH_MAX];
 	int64_t epoch;
 
 	char *listing; /* the poll's object for this attempt, NULL before the first poll */

@@ -2,8 +2,8 @@
  * The settings table of trainyard-agent. */
 #include "workers/agent/settings.h"
 
+#include "core/base/file.h"
 #include "core/spec/region.h"
-#include "workers/agent/disk.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -54,7 +54,7 @@ static int read_key(struct settings_agent *s, struct err *err)
 		return 0;
 	if (s->agent_key_file[0] == '\0')
 		return err_set(err, ERR_MISSING_FIELD, "agent_key", "give agent_key or agent_key_file");
-	int rc = disk_read(s->agent_key_file, KEY_FILE_MAX, &text, &bytes, err);
+	int rc = file_read(s->agent_key_file, KEY_FILE_MAX, &text, &bytes, err);
 	if (rc < 0)
 		return rc;
 	bytes = strcspn(text, " \t\r\n");
@@ -86,7 +86,7 @@ static int find_trainer(struct settings_agent *s, struct err *err)
 
 static int find_work_dir(struct settings_agent *s, struct err *err)
 {
-	int rc = disk_mkdir(s->work_dir, err);
+	int rc = file_mkdir(s->work_dir, err);
 	if (rc < 0)
 		return rc;
 	cleanup(freep) char *found = realpath(s->work_dir, NULL);

@@ -5,6 +5,7 @@
 
 #include "core/base/log.h"
 #include "core/json/reader.h"
+#include "workers/agent/disk.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -6,6 +6,7 @@
 
 #include "core/base/attr.h"
 #include "core/base/err.h"
+#include "core/base/file.h"
 #include "workers/agent/agent.h"
 
 /* With the lock held. Fetches every file of the listing, then the run is RUN_PREPARED, or has an
@@ -20,7 +21,7 @@ struct transfer_job {
 	struct agent *agent;
 	struct run *run;
 	struct http *http;
-	char id[RUN_ID_MAX], job_id[RUN_ID_MAX], token[RUN_TOKEN_MAX], dir[DISK_PATH_MAX];
+	char id[RUN_ID_MAX], job_id[RUN_ID_MAX], token[RUN_TOKEN_MAX], dir[FILE_PATH_MAX];
 	int64_t epoch;
 	char *listing;    /* fetch */
 	int64_t seq;      /* store: of the message */

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The files of a transfer, one after the other. Tries again for as long as the lease is ours: the
  * network's failures are not the job's. Part of transfer.h. */
+#include "core/base/file.h"
+#include "workers/agent/disk.h"
 #include "workers/agent/transfer.h"
 
 #include "core/base/log.h"
@@ -80,19 +82,19 @@ static int with_retries(struct transfer_job *t, bool store, const char *sha256, 
 
 static int fetch_input(struct transfer_job *t, const struct json_val *v, struct err *err)
 {
-	char cached[DISK_PATH_MAX], part[DISK_PATH_MAX + RUN_ID_MAX];
-	char files[DISK_PATH_MAX], place[DISK_PATH_MAX];
+	char cached[FILE_PATH_MAX], part[FILE_PATH_MAX + RUN_ID_MAX];
+	char files[FILE_PATH_MAX], place[FILE_PATH_MAX];
 	const char *sha256 = json_str_or(json_get(v, "sha256"), "");
 	int64_t bytes = json_i64_or(json_get(v, "bytes"), -1);
 	if (!digest_is_hex(sha256) || bytes < 0)
 		return err_set(err, ERR_INTERNAL, NULL, "the list names a file wrongly");
 	int rc = cache_path(t->agent->settings->work_dir, t->job_id, sha256, cached, err);
 	if (rc == 0)
-		rc = disk_join(files, t->dir, "files", err);
+		rc = file_join(files, t->dir, "files", err);
 	if (rc == 0)
-		rc = disk_mkdir(files, err);
+		rc = file_mkdir(files, err);
 	if (rc == 0)
-		rc = disk_join(place, files, sha256, err);
+		rc = file_join(place, files, sha256, err);
 	if (rc < 0)
 		return rc;
 	if (!cache_good(cached, sha256, bytes)) {
@@ -112,17 +114,17 @@ static int fetch_input(struct transfer_job *t, const struct json_val *v, struct 
 
 static int fetch_resume(struct transfer_job *t, const struct json_val *v, struct err *err)
 {
-	char dir[DISK_PATH_MAX], path[DISK_PATH_MAX];
+	char dir[FILE_PATH_MAX], path[FILE_PATH_MAX];
 	const char *name = json_str_or(json_get(v, "name"), "");
 	const char *sha256 = json_str_or(json_get(v, "sha256"), "");
 	int64_t bytes = json_i64_or(json_get(v, "bytes"), -1);
 	if (!disk_name_ok(name) || !digest_is_hex(sha256) || bytes < 0)
 		return err_set(err, ERR_INTERNAL, NULL, "the list names a checkpoint's file wrongly");
-	int rc = disk_join(dir, t->dir, "resume", err);
+	int rc = file_join(dir, t->dir, "resume", err);
 	if (rc == 0)
-		rc = disk_mkdir(dir, err);
+		rc = file_mkdir(dir, err);
 	if (rc == 0)
-		rc = disk_join(path, dir, name, err);
+		rc = file_join(path, dir, name, err);
 	if (rc < 0 || cache_good(path, sha256, bytes))
 		return rc;
 	return with_retries(t, false, sha256, bytes, path, err);
@@ -158,10 +160,10 @@ static void write_file(struct json_writer *w, const char *name, const char *sha2
 static int store_file(struct transfer_job *t, const char *dir, const char *name, const char *sha256,
 	int64_t bytes, struct json_writer *w, struct err *err)
 {
-	char path[DISK_PATH_MAX];
+	char path[FILE_PATH_MAX];
 	if (!disk_name_ok(name) || !digest_is_hex(sha256) || bytes < 0)
 		return err_set(err, ERR_INTERNAL, NULL, "the manifest names a file wrongly");
-	int rc = disk_join(path, dir, name, err);
+	int rc = file_join(path, dir, name, err);
 	if (rc == 0)
 		rc = with_retries(t, true, sha256, bytes, path, err);
 	if (rc == 0)
@@ -172,15 +174,15 @@ static int store_file(struct transfer_job *t, const char *dir, const char *name,
 /* Everything that the manifest lists, then the manifest itself, so that a resume can check all. */
 static int store_folder(struct transfer_job *t, struct json_writer *w, struct err *err)
 {
-	char dir[DISK_PATH_MAX], path[DISK_PATH_MAX], hex[DIGEST_HEX_MAX];
+	char dir[FILE_PATH_MAX], path[FILE_PATH_MAX], hex[DIGEST_HEX_MAX];
 	cleanup(freep) char *text = NULL;
 	cleanup(json_doc_freep) struct json_doc *doc = NULL;
 	size_t bytes = 0;
-	int rc = disk_join(dir, t->dir, t->folder, err);
+	int rc = file_join(dir, t->dir, t->folder, err);
 	if (rc == 0)
-		rc = disk_join(path, dir, "manifest.json", err);
+		rc = file_join(path, dir, "manifest.json", err);
 	if (rc == 0)
-		rc = disk_read(path, MANIFEST_MAX, &text, &bytes, err);
+		rc = file_read(path, MANIFEST_MAX, &text, &bytes, err);
 	if (rc == 0)
 		rc = json_doc_parse(text, bytes, MANIFEST_MAX, &doc, err);
 	if (rc == 0)

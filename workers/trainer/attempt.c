@@ -2,6 +2,8 @@
  * Reading attempt.json. Our agent wrote it, the spec inside is a customer's. */
 #include "workers/trainer/attempt.h"
 
+#include "core/base/file.h"
+#include "core/crypto/digest.h"
 #include "core/spec/spec_json.h"
 
 #include <stdio.h>
@@ -18,13 +20,13 @@ static int add_file(struct attempt *a, const char *dir, const struct json_val *v
 	bool validation = strcmp(role, "validation_file") == 0;
 	int *count = validation ? &in->validation_count : &in->training_count;
 	struct data_file *list = validation ? in->validation : in->training;
-	char name[FILES_PATH_MAX];
+	char name[FILE_PATH_MAX];
 	if (*count == SPEC_FILES_MAX || !digest_is_hex(sha256) ||
 		(!validation && strcmp(role, "training_file") != 0))
 		return err_set(err, ERR_INTERNAL, "$.files", "attempt.json lists a file wrongly");
 	char *path = a->paths[in->training_count + in->validation_count];
 	snprintf(name, sizeof(name), "files/%s", sha256);
-	int rc = files_join(path, dir, name, err);
+	int rc = file_join(path, dir, name, err);
 	if (rc < 0)
 		return rc;
 	list[*count].path = path;
@@ -35,12 +37,12 @@ static int add_file(struct attempt *a, const char *dir, const struct json_val *v
 
 static int read_all(struct attempt *a, const char *dir, struct err *err)
 {
-	char path[FILES_PATH_MAX];
+	char path[FILE_PATH_MAX];
 	cleanup(freep) char *text = NULL;
 	size_t bytes = 0;
-	int rc = files_join(path, dir, "attempt.json", err);
+	int rc = file_join(path, dir, "attempt.json", err);
 	if (rc == 0)
-		rc = files_read(path, ATTEMPT_BYTES_MAX, &text, &bytes, err);
+		rc = file_read(path, ATTEMPT_BYTES_MAX, &text, &bytes, err);
 	if (rc == 0)
 		rc = json_doc_parse(text, bytes, ATTEMPT_BYTES_MAX, &a->doc, err);
 	if (rc < 0)
@@ -57,7 +59,7 @@ static int read_all(struct attempt *a, const char *dir, struct err *err)
 	for (size_t i = 0; rc == 0 && i < json_array_len(files); i++)
 		rc = add_file(a, dir, json_array_at(files, i), err);
 	if (rc == 0 && json_get(root, "resume") != NULL) {
-		rc = files_join(a->resume_dir, dir, "resume", err);
+		rc = file_join(a->resume_dir, dir, "resume", err);
 		a->inputs.resume_dir = a->resume_dir;
 	}
 	if (rc == 0)

@@ -4,9 +4,9 @@
 
 #include "core/base/attr.h"
 #include "core/base/err.h"
+#include "core/base/file.h"
 #include "core/json/reader.h"
 #include "core/spec/spec.h"
-#include "workers/trainer/files.h"
 #include "workers/trainer/session.h"
 
 #include <stdint.h>
@@ -19,8 +19,8 @@ struct attempt {
 	struct err spec_err;
 	struct job_spec spec;
 	struct session_inputs inputs;
-	char paths[2 * SPEC_FILES_MAX][FILES_PATH_MAX];
-	char resume_dir[FILES_PATH_MAX];
+	char paths[2 * SPEC_FILES_MAX][FILE_PATH_MAX];
+	char resume_dir[FILE_PATH_MAX];
 	int64_t max_runtime_s;
 	int64_t first_seq; /* of the trainer's first message; the agent used the ones below */
 };

@@ -3,6 +3,7 @@
  * last, then one rename. A crash leaves a hidden folder that the next write removes. */
 #include "workers/trainer/checkpoint.h"
 
+#include "core/base/file.h"
 #include "core/json/writer.h"
 #include "workers/trainer/files.h"
 #include "workers/trainer/manifest.h"
@@ -25,12 +26,12 @@ void checkpoint_name(int64_t step, char ret_name[static CHECKPOINT_NAME_MAX])
 static int add_text(
 	struct manifest *m, const char *dir, const char *name, const struct buf *text, struct err *err)
 {
-	char path[FILES_PATH_MAX];
+	char path[FILE_PATH_MAX];
 	cleanup(files_out_abort) struct files_out out = FILES_OUT_INIT;
 	struct manifest_file *f = manifest_add(m, name);
 	if (f == NULL || text->failed != 0)
 		return err_set(err, ERR_TOO_LARGE, NULL, "%s is too large", name);
-	int rc = files_join(path, dir, name, err);
+	int rc = file_join(path, dir, name, err);
 	if (rc == 0)
 		rc = files_out_open(&out, path, err);
 	if (rc == 0)
@@ -44,7 +45,7 @@ static int add_text(
 static int add_tensors(struct manifest *m, struct engine *e, enum engine_tensor_kind kind,
 	const char *dir, const char *name, struct err *err)
 {
-	char path[FILES_PATH_MAX];
+	char path[FILE_PATH_MAX];
 	int all = engine_tensor_count(e), count = 0;
 	cleanup(freep) struct safetensors_tensor *list = calloc((size_t)all + 1, sizeof(*list));
 	struct manifest_file *f = manifest_add(m, name);
@@ -63,7 +64,7 @@ static int add_tensors(struct manifest *m, struct engine *e, enum engine_tensor_
 		s->bytes = t.bytes;
 		s->data = t.data;
 	}
-	int rc = files_join(path, dir, name, err);
+	int rc = file_join(path, dir, name, err);
 	if (rc == 0)
 		rc = safetensors_write(path, list, count, f->sha256, &f->bytes, err);
 	return rc;
@@ -109,33 +110,33 @@ static int publish(const struct manifest *m, const char *hidden, const char *par
 {
 	int rc = manifest_write(m, hidden, err);
 	if (rc == 0)
-		rc = files_sync_dir(hidden, err);
+		rc = file_sync_dir(hidden, err);
 	if (rc < 0)
 		return rc;
 	if (rename(hidden, path) < 0)
 		return err_errno(err, ERR_IO, errno, "%s cannot be renamed to %s", hidden, path);
-	return files_sync_dir(parent, err);
+	return file_sync_dir(parent, err);
 }
 
 static int fresh_folder(const char *path, struct err *err)
 {
-	int rc = files_remove_tree(path, err);
-	return rc < 0 ? rc : files_mkdir(path, err);
+	int rc = file_remove_tree(path, err);
+	return rc < 0 ? rc : file_mkdir(path, err);
 }
 
 int checkpoint_write(struct engine *e, const struct job_spec *spec, const struct plan *plan,
 	const struct checkpoint_metrics *metrics, const char *parent, int64_t *ret_step,
 	struct err *err)
 {
-	char name[CHECKPOINT_NAME_MAX], path[FILES_PATH_MAX], hidden[FILES_PATH_MAX];
+	char name[CHECKPOINT_NAME_MAX], path[FILE_PATH_MAX], hidden[FILE_PATH_MAX];
 	struct engine_state s;
 	struct manifest m = { 0 };
 	engine_state_get(e, &s);
 	m.step = s.step;
 	checkpoint_name(s.step, name);
-	int rc = files_join(path, parent, name, err);
+	int rc = file_join(path, parent, name, err);
 	if (rc == 0)
-		rc = files_join(hidden, parent, ".writing", err);
+		rc = file_join(hidden, parent, ".writing", err);
 	if (rc < 0)
 		return rc;
 	if (access(path, F_OK) == 0) { /* published by rename, so it is whole */
@@ -159,19 +160,19 @@ int checkpoint_write(struct engine *e, const struct job_spec *spec, const struct
 }
 
 /* "/a/b/model" -> "/a/b"; "model" -> ".". */
-static void parent_of(const char *path, char ret_parent[static FILES_PATH_MAX])
+static void parent_of(const char *path, char ret_parent[static FILE_PATH_MAX])
 {
 	const char *slash = strrchr(path, '/');
 	if (slash == NULL)
-		snprintf(ret_parent, FILES_PATH_MAX, ".");
+		snprintf(ret_parent, FILE_PATH_MAX, ".");
 	else
-		snprintf(ret_parent, FILES_PATH_MAX, "%.*s", (int)(slash - path) + (slash == path), path);
+		snprintf(ret_parent, FILE_PATH_MAX, "%.*s", (int)(slash - path) + (slash == path), path);
 }
 
 int checkpoint_write_model(struct engine *e, const struct job_spec *spec, const struct plan *plan,
 	const struct checkpoint_metrics *metrics, const char *dir, struct err *err)
 {
-	char parent[FILES_PATH_MAX], hidden[FILES_PATH_MAX];
+	char parent[FILE_PATH_MAX], hidden[FILE_PATH_MAX];
 	struct engine_state s;
 	struct manifest m = { 0 };
 	cleanup(buf_finish) struct buf summary;
@@ -180,7 +181,7 @@ int checkpoint_write_model(struct engine *e, const struct job_spec *spec, const 
 	parent_of(dir, parent);
 	buf_init(&summary, SMALL_FILE_MAX);
 	model_config_summary(spec, plan, s.step, metrics, &summary);
-	int rc = files_join(hidden, parent, ".writing-model", err);
+	int rc = file_join(hidden, parent, ".writing-model", err);
 	if (rc == 0)
 		rc = fresh_folder(hidden, err);
 	if (rc == 0)
@@ -190,7 +191,7 @@ int checkpoint_write_model(struct engine *e, const struct job_spec *spec, const 
 	if (rc == 0)
 		rc = add_text(&m, hidden, "trainyard.json", &summary, err);
 	if (rc == 0)
-		rc = files_remove_tree(dir, err);
+		rc = file_remove_tree(dir, err);
 	if (rc == 0)
 		rc = publish(&m, hidden, parent, dir, err);
 	return rc;

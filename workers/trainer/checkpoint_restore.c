@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Loading a checkpoint: the manifest first, then every tensor by name, type and shape, then the
  * state. Part of checkpoint.h. */
+#include "core/base/file.h"
 #include "workers/trainer/checkpoint.h"
 
 #include "core/json/reader.h"
-#include "workers/trainer/files.h"
 #include "workers/trainer/manifest.h"
 #include "workers/trainer/safetensors.h"
 
@@ -16,9 +16,9 @@ enum { STATE_BYTES_MAX = 64 * 1024 };
 static int restore_tensors(struct engine *e, enum engine_tensor_kind kind, const char *dir,
 	const char *name, struct err *err)
 {
-	char path[FILES_PATH_MAX];
+	char path[FILE_PATH_MAX];
 	cleanup(safetensors_closep) struct safetensors *file = NULL;
-	int rc = files_join(path, dir, name, err), wanted = 0;
+	int rc = file_join(path, dir, name, err), wanted = 0;
 	if (rc == 0)
 		rc = safetensors_open(path, &file, err);
 	if (rc < 0)
@@ -60,13 +60,13 @@ static int read_metrics(const struct json_val *v, struct checkpoint_metrics *m, 
 static int read_state(
 	const char *dir, struct engine_state *s, struct checkpoint_metrics *m, struct err *err)
 {
-	char path[FILES_PATH_MAX];
+	char path[FILE_PATH_MAX];
 	cleanup(freep) char *text = NULL;
 	cleanup(json_doc_freep) struct json_doc *doc = NULL;
 	size_t bytes = 0;
-	int rc = files_join(path, dir, "state.json", err);
+	int rc = file_join(path, dir, "state.json", err);
 	if (rc == 0)
-		rc = files_read(path, STATE_BYTES_MAX, &text, &bytes, err);
+		rc = file_read(path, STATE_BYTES_MAX, &text, &bytes, err);
 	if (rc == 0)
 		rc = json_doc_parse(text, bytes, STATE_BYTES_MAX, &doc, err);
 	if (rc < 0)

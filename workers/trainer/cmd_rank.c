@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * One rank of an attempt: a child of the agent that outlives it until the lease ends. Opens the
  * channel first, so that whatever goes wrong later is told as the attempt's end. */
+#include "core/base/file.h"
 #include "workers/trainer/command.h"
 
 #include "core/base/log.h"
@@ -197,14 +198,14 @@ static int train(struct rank *r, const struct attempt *a)
 static int serve(struct rank *r, const char *rank_dir)
 {
 	struct err err = { 0 };
-	char socket_path[FILES_PATH_MAX];
+	char socket_path[FILE_PATH_MAX];
 	cleanup(attempt_freep) struct attempt *a = NULL;
 	cleanup(channel_destroyp) struct channel *channel = NULL;
 	/* The channel needs to know the first number, which stands in the file; when the file cannot be
 	 * read, the agent learns it from the exit status and the log. */
 	int rc = attempt_read(r->dir, &a, &err);
 	if (rc == 0)
-		rc = files_join(socket_path, rank_dir, "control.sock", &err);
+		rc = file_join(socket_path, rank_dir, "control.sock", &err);
 	if (rc == 0) {
 		struct channel_options o = { .fd = fcntl(CHANNEL_FD, F_GETFD) >= 0 ? CHANNEL_FD : -1,
 			.socket_path = socket_path,
@@ -228,7 +229,7 @@ int cmd_rank(int argc, char **argv, void (*on_no_lease)(void))
 {
 	struct rank r = { .index = -1, .clock = clock_system() };
 	struct err err = { 0 };
-	char rank_dir[FILES_PATH_MAX], lock[FILES_PATH_MAX];
+	char rank_dir[FILE_PATH_MAX], lock[FILE_PATH_MAX];
 	if (parse(argc, argv, &r) < 0)
 		return COMMAND_USAGE;
 	r.started_us = clock_boot_us(r.clock);
@@ -248,9 +249,9 @@ int cmd_rank(int argc, char **argv, void (*on_no_lease)(void))
 	}
 	r.dir = ".";
 	snprintf(rank_dir, sizeof(rank_dir), "rank%lld", (long long)r.index);
-	int rc = files_mkdir(rank_dir, &err);
+	int rc = file_mkdir(rank_dir, &err);
 	if (rc == 0)
-		rc = files_join(lock, rank_dir, "lock", &err);
+		rc = file_join(lock, rank_dir, "lock", &err);
 	if (rc == 0)
 		rc = lock_rank(lock, &busy, &err);
 	if (rc == 0)

@@ -2,10 +2,10 @@
  * trainyard-trainer run: the same loop with no yard: messages go to standard output, one JSON
  * object a line, checkpoints and the model to --out. SIGINT and SIGTERM save a checkpoint and
  * leave. */
+#include "core/base/file.h"
 #include "workers/trainer/command.h"
 
 #include "core/base/num.h"
-#include "workers/trainer/files.h"
 #include "workers/trainer/loop.h"
 #include "workers/trainer/message.h"
 #include "workers/trainer/spec_file.h"
@@ -155,7 +155,7 @@ static int run(const struct options *o, struct err *err)
 	if (rc == 0)
 		rc = session_open(&spec, &o->inputs, &s, err);
 	if (rc == 0)
-		rc = files_mkdir(o->out, err);
+		rc = file_mkdir(o->out, err);
 	if (rc < 0)
 		return rc;
 	struct loop l = {

@@ -4,7 +4,7 @@
 #include "workers/trainer/loop.h"
 
 #include "core/base/buf.h"
-#include "workers/trainer/files.h"
+#include "core/base/file.h"
 #include "workers/trainer/message.h"
 
 #include <stdio.h>
@@ -24,7 +24,7 @@ struct run {
 	const struct loop *l;
 	struct session *s;
 	struct buf text; /* the message being written */
-	char parent[FILES_PATH_MAX];
+	char parent[FILE_PATH_MAX];
 	int64_t step, saved_step;
 	struct engine_step last; /* the newest step, told or not */
 	bool last_told;
@@ -120,15 +120,15 @@ static int retire_folders(struct run *r, struct err *err)
 	int unsaved = r->folder_count - saved;
 	int drop = saved - (int)(r->l->keep < KEEP_MAX ? r->l->keep : KEEP_MAX);
 	for (int i = 0; i < r->folder_count; i++) {
-		char name[CHECKPOINT_NAME_MAX], path[FILES_PATH_MAX];
+		char name[CHECKPOINT_NAME_MAX], path[FILE_PATH_MAX];
 		if (i >= drop) {
 			r->folders[kept++] = r->folders[i];
 			continue;
 		}
 		checkpoint_name(r->folders[i].step, name);
-		int rc = files_join(path, r->parent, name, err);
+		int rc = file_join(path, r->parent, name, err);
 		if (rc == 0)
-			rc = files_remove_tree(path, err);
+			rc = file_remove_tree(path, err);
 		if (rc < 0)
 			return rc;
 	}
@@ -140,7 +140,7 @@ static int retire_folders(struct run *r, struct err *err)
  */
 static int save(struct run *r, bool must, struct err *err)
 {
-	char name[CHECKPOINT_NAME_MAX], dir[FILES_PATH_MAX];
+	char name[CHECKPOINT_NAME_MAX], dir[FILE_PATH_MAX];
 	int64_t begin = now_us(r), seq = 0, step = 0;
 	if (r->saved_step == r->step)
 		return 0;
@@ -156,7 +156,7 @@ static int save(struct run *r, bool must, struct err *err)
 	if (rc < 0)
 		return rc;
 	checkpoint_name(step, name);
-	rc = files_join(dir, "checkpoints", name, err);
+	rc = file_join(dir, "checkpoints", name, err);
 	if (rc < 0)
 		return rc;
 	message_checkpoint(r->s, step, dir, &r->text);
@@ -254,8 +254,8 @@ static bool must_leave(struct run *r, struct loop_result *ret)
 
 static int finish_model(struct run *r, struct loop_result *ret, struct err *err)
 {
-	char path[FILES_PATH_MAX];
-	int rc = files_join(path, r->l->dir, r->l->model_dir, err);
+	char path[FILE_PATH_MAX];
+	int rc = file_join(path, r->l->dir, r->l->model_dir, err);
 	if (rc == 0)
 		rc = checkpoint_write_model(
 			r->s->engine, &r->s->spec, r->s->plan, &r->s->metrics, path, err);
@@ -297,9 +297,9 @@ static int train(struct run *r, struct loop_result *ret, struct err *err)
 
 static int begin(struct run *r, struct err *err)
 {
-	int rc = files_join(r->parent, r->l->dir, "checkpoints", err);
+	int rc = file_join(r->parent, r->l->dir, "checkpoints", err);
 	if (rc == 0)
-		rc = files_mkdir(r->parent, err);
+		rc = file_mkdir(r->parent, err);
 	message_training(r->s, &r->text);
 	if (rc == 0)
 		rc = tell(r, false, NULL, err);

@@ -2,6 +2,7 @@
  * manifest.json: written last, checked first. */
 #include "workers/trainer/manifest.h"
 
+#include "core/base/file.h"
 #include "core/json/reader.h"
 #include "core/json/writer.h"
 #include "workers/trainer/files.h"
@@ -44,9 +45,9 @@ int manifest_write(const struct manifest *m, const char *dir, struct err *err)
 	if (text.failed != 0)
 		return err_set(err, text.failed, NULL, "the manifest is too large");
 
-	char path[FILES_PATH_MAX], hash[DIGEST_HEX_MAX];
+	char path[FILE_PATH_MAX], hash[DIGEST_HEX_MAX];
 	cleanup(files_out_abort) struct files_out out = FILES_OUT_INIT;
-	int rc = files_join(path, dir, MANIFEST_NAME, err);
+	int rc = file_join(path, dir, MANIFEST_NAME, err);
 	if (rc == 0)
 		rc = files_out_open(&out, path, err);
 	if (rc == 0)
@@ -93,7 +94,7 @@ static int read_manifest(const char *path, struct manifest *m, struct err *err)
 	cleanup(freep) char *text = NULL;
 	cleanup(json_doc_freep) struct json_doc *doc = NULL;
 	size_t bytes = 0;
-	int rc = files_read(path, MANIFEST_BYTES_MAX, &text, &bytes, err);
+	int rc = file_read(path, MANIFEST_BYTES_MAX, &text, &bytes, err);
 	if (rc == 0)
 		rc = json_doc_parse(text, bytes, MANIFEST_BYTES_MAX, &doc, err);
 	if (rc < 0)
@@ -117,10 +118,10 @@ static int read_manifest(const char *path, struct manifest *m, struct err *err)
 
 static int verify_file(const char *dir, const struct manifest_file *f, struct err *err)
 {
-	char path[FILES_PATH_MAX], hash[DIGEST_HEX_MAX];
+	char path[FILE_PATH_MAX], hash[DIGEST_HEX_MAX];
 	int64_t bytes = 0;
 	struct stat st;
-	int rc = files_join(path, dir, f->name, err);
+	int rc = file_join(path, dir, f->name, err);
 	if (rc < 0)
 		return rc;
 	if (lstat(path, &st) < 0)
@@ -141,8 +142,8 @@ int manifest_verify(const char *dir, struct manifest *ret, struct err *err)
 {
 	struct manifest m = { 0 };
 	struct err why = { 0 };
-	char path[FILES_PATH_MAX];
-	int rc = files_join(path, dir, MANIFEST_NAME, err);
+	char path[FILE_PATH_MAX];
+	int rc = file_join(path, dir, MANIFEST_NAME, err);
 	if (rc < 0)
 		return rc;
 	rc = read_manifest(path, &m, &why);

@@ -6,7 +6,7 @@
 
 #include "core/base/attr.h"
 #include "core/base/err.h"
-#include "workers/trainer/files.h"
+#include "core/crypto/digest.h"
 
 #include <stdbool.h>
 #include <stdint.h>

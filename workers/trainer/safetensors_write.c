@@ -3,6 +3,7 @@
 #include "workers/trainer/safetensors.h"
 
 #include "core/json/writer.h"
+#include "workers/trainer/files.h"
 
 #include <endian.h>
 

@@ -2,9 +2,9 @@
  * A job spec from a file. */
 #include "workers/trainer/spec_file.h"
 
+#include "core/base/file.h"
 #include "core/json/reader.h"
 #include "core/spec/spec_json.h"
-#include "workers/trainer/files.h"
 
 int spec_file_read(const char *path, struct job_spec *ret, struct err *err)
 {
@@ -12,7 +12,7 @@ int spec_file_read(const char *path, struct job_spec *ret, struct err *err)
 	cleanup(json_doc_freep) struct json_doc *doc = NULL;
 	const struct json_val *metadata = NULL;
 	size_t bytes = 0;
-	int rc = files_read(path, JSON_BYTES_MAX, &text, &bytes, err);
+	int rc = file_read(path, JSON_BYTES_MAX, &text, &bytes, err);
 	if (rc == 0)
 		rc = json_doc_parse(text, bytes, JSON_BYTES_MAX, &doc, err);
 	if (rc == 0)

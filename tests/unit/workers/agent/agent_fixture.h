@@ -5,7 +5,7 @@
 #include "tests/support/check.h"
 
 #include "core/base/err.h"
-#include "workers/agent/disk.h"
+#include "core/base/file.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -27,7 +27,7 @@ FIXTURE_FN int fixture_setup(void **state)
 FIXTURE_FN int fixture_teardown(void **state)
 {
 	struct err err = { 0 };
-	int rc = disk_remove_tree(*state, &err);
+	int rc = file_remove_tree(*state, &err);
 	free(*state);
 	return rc;
 }

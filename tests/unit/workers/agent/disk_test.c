@@ -2,8 +2,10 @@
  * Tests workers/agent/disk.c, and cache.c on top of it. */
 #include "tests/unit/workers/agent/agent_fixture.h"
 
+#include "core/base/file.h"
 #include "core/crypto/digest.h"
 #include "workers/agent/cache.h"
+#include "workers/agent/disk.h"
 
 static void names_that_lead_away_are_refused(void **state)
 {
@@ -12,56 +14,6 @@ static void names_that_lead_away_are_refused(void **state)
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++)
 		assert_false(disk_name_ok(bad[i]));
 	assert_true(disk_name_ok("model.safetensors"));
-	char path[DISK_PATH_MAX], longer[DISK_PATH_MAX + 10];
-	memset(longer, 'a', sizeof(longer));
-	longer[sizeof(longer) - 1] = '\0';
-	assert_int_equal(disk_join(path, "/x", longer, NULL), ERR_INVALID_VALUE);
-}
-
-static void a_removed_folder_takes_no_link_target_along(void **state)
-{
-	struct err err = { 0 };
-	assert_int_equal(disk_mkdir(fixture_path(state, "keep"), &err), 0);
-	fixture_write(fixture_path(state, "keep/file"), "x", 1);
-	assert_int_equal(disk_mkdir(fixture_path(state, "gone"), &err), 0);
-	assert_int_equal(disk_mkdir(fixture_path(state, "gone/deep"), &err), 0);
-	fixture_write(fixture_path(state, "gone/deep/file"), "x", 1);
-	assert_int_equal(symlink(fixture_path(state, "keep"), fixture_path(state, "gone/link")), 0);
-	assert_int_equal(disk_remove_tree(fixture_path(state, "gone"), &err), 0);
-	assert_false(disk_exists(fixture_path(state, "gone")));
-	assert_true(disk_exists(fixture_path(state, "keep/file")));
-	assert_int_equal(disk_remove_tree(fixture_path(state, "gone"), &err), 0);
-}
-
-static void reading_is_bounded_and_proc_is_read(void **state)
-{
-	struct err err = { 0 };
-	char *text = NULL;
-	size_t bytes = 0;
-	fixture_write(fixture_path(state, "ten"), "0123456789", 10);
-	assert_int_equal(disk_read(fixture_path(state, "ten"), 9, &text, &bytes, &err), ERR_TOO_LARGE);
-	assert_int_equal(disk_read(fixture_path(state, "ten"), 10, &text, &bytes, &err), 0);
-	assert_string_equal(text, "0123456789");
-	free(text);
-	assert_int_equal(disk_read("/proc/sys/kernel/random/boot_id", 100, &text, &bytes, &err), 0);
-	assert_true(bytes >= 36);
-	free(text);
-	assert_true(disk_read(*state, 100, &text, &bytes, &err) < 0);
-}
-
-static void a_written_file_replaces_the_old_one_whole(void **state)
-{
-	struct err err = { 0 };
-	char *text = NULL;
-	size_t bytes = 0;
-	for (int i = 0; i < 2; i++) {
-		const char *content = i == 0 ? "a longer first text" : "second";
-		assert_int_equal(disk_write_atomic(*state, "file", content, strlen(content), &err), 0);
-		assert_int_equal(disk_read(fixture_path(state, "file"), 100, &text, &bytes, &err), 0);
-		assert_string_equal(text, content);
-		free(text);
-	}
-	assert_false(disk_exists(fixture_path(state, ".file.new")));
 }
 
 static void expect_tail(void **state, const char *content, int lines, const char *expected)
@@ -108,7 +60,7 @@ static bool busy_job(void *ctx, const char *job_id)
 static void the_cache_trusts_only_the_hash(void **state)
 {
 	struct err err = { 0 };
-	char hex[DIGEST_HEX_MAX], path[DISK_PATH_MAX];
+	char hex[DIGEST_HEX_MAX], path[FILE_PATH_MAX];
 	const char *dir = *state;
 	assert_int_equal(digest_hex_of("hello", 5, hex), 0);
 	assert_int_equal(cache_init(dir, &err), 0);
@@ -121,34 +73,31 @@ static void the_cache_trusts_only_the_hash(void **state)
 	assert_false(cache_good(path, hex, 5));
 	assert_true(cache_path(dir, "../job", hex, path, &err) < 0);
 	/* Somebody made room. */
-	assert_int_equal(disk_remove_tree(fixture_path(state, "cache"), &err), 0);
+	assert_int_equal(file_remove_tree(fixture_path(state, "cache"), &err), 0);
 	assert_int_equal(cache_path(dir, "job_1", hex, path, &err), 0);
-	assert_true(disk_exists(fixture_path(state, "cache/job_1")));
+	assert_true(file_exists(fixture_path(state, "cache/job_1")));
 }
 
 static void the_sweep_spares_what_is_in_use_or_young(void **state)
 {
 	struct err err = { 0 };
-	char path[DISK_PATH_MAX];
+	char path[FILE_PATH_MAX];
 	const char *dir = *state;
 	assert_int_equal(cache_init(dir, &err), 0);
 	assert_int_equal(cache_path(dir, "job_busy", "x", path, &err), 0);
 	assert_int_equal(cache_path(dir, "job_idle", "x", path, &err), 0);
 	fixture_write(path, "x", 1);
 	cache_sweep(dir, 3600, busy_job, NULL);
-	assert_true(disk_exists(fixture_path(state, "cache/job_idle/x")));
+	assert_true(file_exists(fixture_path(state, "cache/job_idle/x")));
 	cache_sweep(dir, 0, busy_job, NULL);
-	assert_false(disk_exists(fixture_path(state, "cache/job_idle")));
-	assert_true(disk_exists(fixture_path(state, "cache/job_busy")));
+	assert_false(file_exists(fixture_path(state, "cache/job_idle")));
+	assert_true(file_exists(fixture_path(state, "cache/job_busy")));
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(names_that_lead_away_are_refused),
-		cmocka_unit_test(a_removed_folder_takes_no_link_target_along),
-		cmocka_unit_test(reading_is_bounded_and_proc_is_read),
-		cmocka_unit_test(a_written_file_replaces_the_old_one_whole),
 		cmocka_unit_test(the_tail_is_the_last_lines),
 		cmocka_unit_test(the_cache_trusts_only_the_hash),
 		cmocka_unit_test(the_sweep_spares_what_is_in_use_or_young),

@@ -2,6 +2,7 @@
  * Tests workers/agent/link.c and backoff.c. */
 #include "tests/unit/workers/agent/agent_fixture.h"
 
+#include "core/base/file.h"
 #include "workers/agent/backoff.h"
 #include "workers/agent/link.h"
 
@@ -88,11 +89,11 @@ static void a_long_path_can_be_connected_to(void **state)
 	struct err err = { 0 };
 	struct link l;
 	struct sockaddr_un a = { .sun_family = AF_UNIX, .sun_path = "control.sock" };
-	char name[150], dir[DISK_PATH_MAX], back[DISK_PATH_MAX];
+	char name[150], dir[FILE_PATH_MAX], back[FILE_PATH_MAX];
 	memset(name, 'd', sizeof(name) - 1);
 	name[sizeof(name) - 1] = '\0';
-	assert_int_equal(disk_join(dir, *state, name, &err), 0);
-	assert_int_equal(disk_mkdir(dir, &err), 0);
+	assert_int_equal(file_join(dir, *state, name, &err), 0);
+	assert_int_equal(file_mkdir(dir, &err), 0);
 	assert_true(strlen(dir) > sizeof(a.sun_path));
 	link_init(&l);
 	assert_true(link_connect(&l, dir, &err) < 0);

@@ -3,6 +3,7 @@
  * finds around it. */
 #include "tests/unit/workers/agent/agent_fixture.h"
 
+#include "core/base/file.h"
 #include "workers/agent/process.h"
 
 #include <dirent.h>
@@ -128,7 +129,7 @@ static void a_trainer_has_nothing_of_the_agents(void **state)
 	assert_int_equal(e.signal, -1);
 	close(fd);
 	close(LEAK);
-	assert_int_equal(disk_read(fixture_path(state, "told"), 10000, &text, &bytes, &err), 0);
+	assert_int_equal(file_read(fixture_path(state, "told"), 10000, &text, &bytes, &err), 0);
 	assert_null(strstr(text, "secret"));
 	assert_null(strstr(text, "LD_PRELOAD_X"));
 	char cwd[200];
@@ -145,7 +146,7 @@ static void a_trainer_has_nothing_of_the_agents(void **state)
 	assert_non_null(strstr(text, data));
 #endif
 	free(text);
-	assert_int_equal(disk_read(fixture_path(state, "log.txt"), 10000, &text, &bytes, &err), 0);
+	assert_int_equal(file_read(fixture_path(state, "log.txt"), 10000, &text, &bytes, &err), 0);
 	assert_non_null(strstr(text, "to the log"));
 	free(text);
 }

@@ -3,6 +3,7 @@
  * decides what runs, residency is asked first, an end that was not taken is sent again. */
 #include "tests/unit/workers/agent/agent_fixture.h"
 
+#include "core/base/file.h"
 #include "core/json/reader.h"
 #include "workers/agent/advance.h"
 #include "workers/agent/reconcile.h"
@@ -114,7 +115,7 @@ static void residency_is_asked_before_anything_is_fetched(void **state)
 		advance_run(&y->agent, r);
 		expect_end(r, "\"reason\":\"residency\"");
 		assert_false(r->busy);
-		assert_false(disk_exists(r->dir));
+		assert_false(file_exists(r->dir));
 		drop(y);
 	}
 }
@@ -128,7 +129,7 @@ static void nothing_is_started_before_the_lease_is_known(void **state)
 		advance_run(&y->agent, r);
 	assert_int_equal(r->phase, RUN_NEW);
 	assert_null(r->first);
-	assert_false(disk_exists(r->dir));
+	assert_false(file_exists(r->dir));
 	drop(y);
 }
 

@@ -3,6 +3,7 @@
  * nothing torn is taken, a kill at any moment leaves only whole checkpoints. */
 #include "tests/unit/workers/trainer/trainer_fixture.h"
 
+#include "core/base/file.h"
 #include "workers/trainer/checkpoint.h"
 #include "workers/trainer/manifest.h"
 
@@ -50,7 +51,7 @@ static void a_resumed_training_has_the_same_bits(void **state)
 	int64_t bytes = 0;
 	const char *parent = fixture_path(f, "bits");
 	double losses[6];
-	assert_int_equal(files_mkdir(parent, &err), 0);
+	assert_int_equal(file_mkdir(parent, &err), 0);
 	struct session *s = open_session(f, NULL);
 	for (int i = 0; i < 3; i++)
 		(void)step(s);
@@ -68,7 +69,7 @@ static void a_resumed_training_has_the_same_bits(void **state)
 		assert_memory_equal(&loss, &losses[i], sizeof(loss));
 	}
 	const char *again = fixture_path(f, "again");
-	assert_int_equal(files_mkdir(again, &err), 0);
+	assert_int_equal(file_mkdir(again, &err), 0);
 	assert_int_equal(save(s, again), 9);
 	session_close(s);
 	static const char *const names[] = { "model.safetensors", "optimizer.safetensors", "state.json",
@@ -101,7 +102,7 @@ static void a_checkpoint_of_another_model_is_refused(void **state)
 	struct err err = { 0 };
 	char dir[200];
 	const char *parent = fixture_path(f, "other");
-	assert_int_equal(files_mkdir(parent, &err), 0);
+	assert_int_equal(file_mkdir(parent, &err), 0);
 	struct session *s = open_session(f, NULL);
 	(void)step(s);
 	(void)save(s, parent);
@@ -129,8 +130,8 @@ static void a_torn_checkpoint_is_refused(void **state)
 		"manifest.json" };
 	const char *parent = fixture_path(f, "torn");
 	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-		assert_int_equal(files_remove_tree(parent, &err), 0);
-		assert_int_equal(files_mkdir(parent, &err), 0);
+		assert_int_equal(file_remove_tree(parent, &err), 0);
+		assert_int_equal(file_mkdir(parent, &err), 0);
 		struct session *s = open_session(f, NULL);
 		(void)step(s);
 		(void)save(s, parent);
@@ -193,8 +194,8 @@ static void a_kill_at_any_moment_leaves_whole_checkpoints(void **state)
 	const char *parent = fixture_path(f, "killed");
 	int64_t most = 0;
 	for (int round = 0; round < 12; round++) {
-		assert_int_equal(files_remove_tree(parent, &err), 0);
-		assert_int_equal(files_mkdir(parent, &err), 0);
+		assert_int_equal(file_remove_tree(parent, &err), 0);
+		assert_int_equal(file_mkdir(parent, &err), 0);
 		f->inputs.resume_dir = NULL;
 		pid_t pid = fork();
 		if (pid == 0) {

@@ -2,6 +2,7 @@
  * Tests workers/trainer/loop.c: a real engine, a reporter that takes notes and gives orders. */
 #include "tests/unit/workers/trainer/trainer_fixture.h"
 
+#include "core/base/file.h"
 #include "workers/trainer/loop.h"
 #include "workers/trainer/manifest.h"
 
@@ -82,8 +83,8 @@ static struct session *run(
 	if (session_open(&f->spec, &f->inputs, &s, &err) < 0)
 		fail_msg("%s: %s", err.param, err.message);
 	f->inputs.resume_dir = NULL;
-	assert_int_equal(files_remove_tree(dir, &err), 0);
-	assert_int_equal(files_mkdir(dir, &err), 0);
+	assert_int_equal(file_remove_tree(dir, &err), 0);
+	assert_int_equal(file_mkdir(dir, &err), 0);
 	l.session = s;
 	l.reporter = &reporter;
 	l.reporter_ctx = n;
@@ -228,7 +229,7 @@ static void a_resumed_run_ends_the_same(void **state)
 		struct notes b = { .acked = INT64_MAX };
 		snprintf(path, sizeof(path), "%s/run/checkpoints/step-%lld", f->dir, (long long)from);
 		const char *kept = fixture_path(f, "kept");
-		assert_int_equal(files_remove_tree(kept, &err), 0);
+		assert_int_equal(file_remove_tree(kept, &err), 0);
 		assert_int_equal(rename(path, kept), 0);
 		session_close(run(f, &b, l, kept, &r));
 		assert_string_equal(r.outcome, "succeeded");

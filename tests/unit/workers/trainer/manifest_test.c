@@ -2,6 +2,7 @@
  * Tests workers/trainer/manifest.c: only a folder whose files are exactly as listed is good. */
 #include "tests/unit/workers/trainer/trainer_fixture.h"
 
+#include "core/base/file.h"
 #include "workers/trainer/manifest.h"
 
 static const char *make_folder(struct fixture *f)
@@ -10,8 +11,8 @@ static const char *make_folder(struct fixture *f)
 	struct err err = { 0 };
 	struct manifest m = { .step = 7 };
 	char path[200];
-	assert_int_equal(files_remove_tree(dir, &err), 0);
-	assert_int_equal(files_mkdir(dir, &err), 0);
+	assert_int_equal(file_remove_tree(dir, &err), 0);
+	assert_int_equal(file_mkdir(dir, &err), 0);
 	for (int i = 0; i < 2; i++) {
 		struct manifest_file *e = manifest_add(&m, i == 0 ? "a.bin" : "b.bin");
 		snprintf(path, sizeof(path), "%s/%s", dir, e->name);
@@ -81,7 +82,7 @@ static void names_that_lead_away_are_refused(void **state)
 		const char *name = i < ARRAY_LEN(names) ? names[i] : "file";
 		const char *dir = make_folder(*state);
 		snprintf(path, sizeof(path), "%s/sub", dir);
-		assert_int_equal(files_mkdir(path, &err), 0);
+		assert_int_equal(file_mkdir(path, &err), 0);
 		static const char *const made[] = { "sub/file", ".hidden", "file" };
 		for (size_t k = 0; k < ARRAY_LEN(made); k++) {
 			snprintf(path, sizeof(path), "%s/%s", dir, made[k]);

@@ -4,9 +4,9 @@
 
 #include "tests/support/check.h"
 
+#include "core/base/file.h"
 #include "core/json/reader.h"
 #include "core/spec/spec_json.h"
-#include "workers/trainer/files.h"
 #include "workers/trainer/session.h"
 
 #include <fcntl.h>
@@ -73,7 +73,7 @@ FIXTURE_FN int fixture_teardown(void **state)
 {
 	struct fixture *f = *state;
 	struct err err = { 0 };
-	int rc = files_remove_tree(f->dir, &err);
+	int rc = file_remove_tree(f->dir, &err);
 	free(f);
 	return rc;
 }
