@@ -79,9 +79,9 @@ static int run(const struct command *command, const struct command_options *opti
 		.application_name = "trainyard-billing",
 		.size = 1,
 		.connect_timeout_s = CONNECT_TIMEOUT_S,
-		.statement_timeout_ms = (int)settings->statement_timeout_ms,
-		.lock_timeout_ms = (int)settings->lock_timeout_ms,
-		.idle_tx_timeout_ms = (int)settings->statement_timeout_ms,
+		.statement_timeout_ms = (int)settings->billing_statement_timeout_ms,
+		.lock_timeout_ms = (int)settings->billing_lock_timeout_ms,
+		.idle_tx_timeout_ms = (int)settings->billing_statement_timeout_ms,
 	};
 	struct err err = { 0 };
 	struct db_pool *pool = NULL;

@@ -9,8 +9,8 @@
 
 struct settings_billing {
 	char db_url[SETTING_STR_MAX];
-	int64_t statement_timeout_ms;
-	int64_t lock_timeout_ms;
+	int64_t billing_statement_timeout_ms;
+	int64_t billing_lock_timeout_ms;
 };
 
 extern const struct setting settings_billing_table[];

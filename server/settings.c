@@ -5,25 +5,10 @@
 #include <stddef.h>
 #include <string.h>
 
-#define AT(member) .offset = offsetof(struct settings_server, member)
-#define STR(name, def, text)                                                               \
-	{                                                                                      \
-		.key = #name, .kind = SETTING_STR, .default_value = (def), AT(name), .doc = (text) \
-	}
-#define SECRET(name, def, text)                                                              \
-	{                                                                                        \
-		.key = #name, .kind = SETTING_STR, .default_value = (def), AT(name), .secret = true, \
-		.doc = (text)                                                                        \
-	}
-#define I64(name, def, low, high, text)                                                         \
-	{                                                                                           \
-		.key = #name, .kind = SETTING_I64, .default_value = (def), .min = (low), .max = (high), \
-		AT(name), .doc = (text)                                                                 \
-	}
-#define BOOL(name, def, text)                                                               \
-	{                                                                                       \
-		.key = #name, .kind = SETTING_BOOL, .default_value = (def), AT(name), .doc = (text) \
-	}
+#define STR(...) SETTING_ROW_STR(struct settings_server, __VA_ARGS__)
+#define SECRET(...) SETTING_ROW_SECRET(struct settings_server, __VA_ARGS__)
+#define I64(...) SETTING_ROW_I64(struct settings_server, __VA_ARGS__)
+#define BOOL(...) SETTING_ROW_BOOL(struct settings_server, __VA_ARGS__)
 
 static const struct setting table[] = {
 	SECRET(db_url, "dbname=trainyard", "PostgreSQL connection string (libpq)"),

@@ -8,6 +8,7 @@
 #include "core/base/buf.h"
 #include "core/base/err.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -24,6 +25,28 @@ struct setting {
 	bool secret;               /* never printed */
 	const char *doc;           /* one sentence, with the unit */
 };
+
+/* Rows of a table whose settings lie in a `type` with a member of each key's name. */
+#define SETTING_ROW_STR(type, name, def, text)                                                     \
+	{                                                                                              \
+		.key = #name, .kind = SETTING_STR, .default_value = (def), .offset = offsetof(type, name), \
+		.doc = (text)                                                                              \
+	}
+#define SETTING_ROW_SECRET(type, name, def, text)                                                  \
+	{                                                                                              \
+		.key = #name, .kind = SETTING_STR, .default_value = (def), .offset = offsetof(type, name), \
+		.secret = true, .doc = (text)                                                              \
+	}
+#define SETTING_ROW_I64(type, name, def, low, high, text)                                       \
+	{                                                                                           \
+		.key = #name, .kind = SETTING_I64, .default_value = (def), .min = (low), .max = (high), \
+		.offset = offsetof(type, name), .doc = (text)                                           \
+	}
+#define SETTING_ROW_BOOL(type, name, def, text)                     \
+	{                                                               \
+		.key = #name, .kind = SETTING_BOOL, .default_value = (def), \
+		.offset = offsetof(type, name), .doc = (text)               \
+	}
 
 /* Fills *ret_settings (of the size the offsets imply). file may be NULL. argv entries that are not
  * --key=value of a known key are left in place and *ret_rest is the index of the first of them.

@@ -12,21 +12,9 @@
 
 enum { KEY_FILE_MAX = 4096 };
 
-#define AT(member) .offset = offsetof(struct settings_agent, member)
-#define STR(name, def, text)                                                               \
-	{                                                                                      \
-		.key = #name, .kind = SETTING_STR, .default_value = (def), AT(name), .doc = (text) \
-	}
-#define SECRET(name, def, text)                                                              \
-	{                                                                                        \
-		.key = #name, .kind = SETTING_STR, .default_value = (def), AT(name), .secret = true, \
-		.doc = (text)                                                                        \
-	}
-#define I64(name, def, low, high, text)                                                         \
-	{                                                                                           \
-		.key = #name, .kind = SETTING_I64, .default_value = (def), .min = (low), .max = (high), \
-		AT(name), .doc = (text)                                                                 \
-	}
+#define STR(...) SETTING_ROW_STR(struct settings_agent, __VA_ARGS__)
+#define SECRET(...) SETTING_ROW_SECRET(struct settings_agent, __VA_ARGS__)
+#define I64(...) SETTING_ROW_I64(struct settings_agent, __VA_ARGS__)
 
 const struct setting settings_agent_table[] = {
 	STR(server_url, NULL, "URL of the servers' agent port, without a path"),
