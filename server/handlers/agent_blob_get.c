@@ -6,7 +6,6 @@
 #include "core/model/attempt_store.h"
 #include "core/model/residency.h"
 #include "server/limits/attempt_fence.h"
-#include "server/storage/blob.h"
 
 struct fetch {
 	struct request *req;
@@ -48,10 +47,5 @@ int agent_blob_get(struct request *req, struct response *res, struct err *err)
 		return rc;
 	if (!f.allowed)
 		return ERR_RESIDENCY;
-	int fd = -1;
-	int64_t bytes = 0;
-	rc = blob_store_open(req->app->blobs, f.capability.tenant_id, f.fence.sha256, &fd, &bytes, err);
-	if (rc == 0)
-		response_file(res, fd, bytes, "application/octet-stream", f.fence.sha256, f.fence.sha256);
-	return rc;
+	return response_blob(res, req, f.capability.tenant_id, f.fence.sha256, f.fence.sha256, err);
 }

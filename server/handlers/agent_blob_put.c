@@ -8,10 +8,7 @@
 #include "server/limits/attempt_fence.h"
 #include "server/storage/blob.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <string.h>
-#include <unistd.h>
 
 struct put {
 	struct request *req;
@@ -36,15 +33,6 @@ static int put_in_tx(struct db_conn *conn, void *ctx, struct err *err)
 	return rc;
 }
 
-/* Before the transaction, which must not wait for a disk. */
-static int sync_content(const char *path, struct err *err)
-{
-	cleanup(closep) int fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0 || fsync(fd) < 0)
-		return err_errno(err, ERR_IO, errno, "Writing the upload to stable storage");
-	return 0;
-}
-
 int agent_blob_put(struct request *req, struct response *res, struct err *err)
 {
 	struct put p = { .req = req };
@@ -56,7 +44,7 @@ int agent_blob_put(struct request *req, struct response *res, struct err *err)
 	if (strcmp(req->upload->sha256, p.fence.sha256) != 0)
 		return err_set(err, ERR_INVALID_DATA, NULL,
 			"The content's SHA-256 is %s, not the one in the path.", req->upload->sha256);
-	rc = sync_content(req->upload->temp_path, err);
+	rc = blob_store_sync(req->upload->temp_path, err);
 	if (rc == 0)
 		rc = db_tx(req->app->pool, APP_DB_WAIT_MS, put_in_tx, &p, err);
 	if (rc < 0)

@@ -14,11 +14,8 @@
 #include "server/settings.h"
 #include "server/storage/blob.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 struct creation {
 	struct request *req;
@@ -163,21 +160,12 @@ static int create_in_tx(struct db_conn *conn, void *ctx, struct err *err)
 	return rc;
 }
 
-/* Before the transaction, which must not wait for a disk. */
-static int sync_content(const char *path, struct err *err)
-{
-	cleanup(closep) int fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0 || fsync(fd) < 0)
-		return err_errno(err, ERR_IO, errno, "Writing the upload to stable storage");
-	return 0;
-}
-
 int files_create(struct request *req, struct response *res, struct err *err)
 {
 	struct creation c = { .req = req, .res = res };
 	int rc = read_form(&c, err);
 	if (rc == 0)
-		rc = sync_content(req->upload->temp_path, err);
+		rc = blob_store_sync(req->upload->temp_path, err);
 	if (rc < 0)
 		return rc;
 	ident_new(req->app->clock, "file", c.file.id);

@@ -5,7 +5,6 @@
 
 #include "core/model/model_store.h"
 #include "server/limits/args.h"
-#include "server/storage/blob.h"
 
 #include <string.h>
 
@@ -28,14 +27,5 @@ int model_files_get(struct request *req, struct response *res, struct err *err)
 	db_pool_put(req->app->pool, conn);
 	if (rc < 0)
 		return rc;
-	const char *etag = arena_strdup(&req->arena, file.sha256);
-	if (!etag)
-		return err_set(err, ERR_NO_MEMORY, NULL, "No memory for the reply");
-	int fd = -1;
-	int64_t bytes = 0;
-	rc = blob_store_open(req->app->blobs, req->principal.tenant_id, file.sha256, &fd, &bytes, err);
-	if (rc < 0)
-		return rc;
-	response_file(res, fd, bytes, "application/octet-stream", etag, name);
-	return 0;
+	return response_blob(res, req, req->principal.tenant_id, file.sha256, name, err);
 }

@@ -2,7 +2,10 @@
  * What handlers call to fill a response. Runs on worker threads; no state. */
 #include "server/http/response.h"
 
+#include "server/app.h"
+#include "server/http/request.h"
 #include "server/http/response_private.h"
+#include "server/storage/blob.h"
 
 #include <assert.h>
 #include <stdarg.h>
@@ -111,14 +114,22 @@ static void put_disposition(struct response *r, const char *filename)
 		response_header(r, "Content-Disposition", "attachment; filename*=UTF-8''%s", coded);
 }
 
-void response_file(struct response *r, int fd, int64_t bytes, const char *content_type,
-	const char *etag, const char *filename)
+int response_blob(struct response *r, struct request *req, const char *tenant_id,
+	const char *sha256, const char *filename, struct err *err)
 {
+	const char *etag = arena_strdup(&req->arena, sha256);
+	if (!etag)
+		return err_set(err, ERR_NO_MEMORY, NULL, "No memory for the reply");
+	int fd = -1;
+	int64_t bytes = 0;
+	int rc = blob_store_open(req->app->blobs, tenant_id, sha256, &fd, &bytes, err);
+	if (rc < 0)
+		return rc;
 	r->kind = RESPONSE_FILE;
 	r->file_fd = fd;
 	r->file_bytes = bytes;
-	r->content_type = content_type;
+	r->content_type = "application/octet-stream";
 	r->file_etag = etag;
-	if (filename)
-		put_disposition(r, filename);
+	put_disposition(r, filename);
+	return 0;
 }

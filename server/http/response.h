@@ -4,6 +4,7 @@
  * nowhere else. */
 #pragma once
 
+#include "core/base/attr.h"
 #include "core/base/buf.h"
 #include "core/base/err.h"
 #include "core/json/writer.h"
@@ -15,6 +16,7 @@ enum {
 	RESPONSE_HEADERS_MAX = 8,
 };
 
+struct request;
 struct stream_source; /* server/http/sse.h */
 
 struct response_header {
@@ -52,6 +54,7 @@ void response_created(struct response *r, const char *location_fmt, ...) printf_
 void response_wait(struct response *r, const char *topic, int wait_ms);
 /* Streams events from the source (taken over). Needs ROUTE_STREAM in the route's flags. */
 void response_stream(struct response *r, struct stream_source *source);
-/* Serves an open file (taken over) with Range, ETag and Content-Disposition. */
-void response_file(struct response *r, int fd, int64_t bytes, const char *content_type,
-	const char *etag, const char *filename);
+/* Serves a tenant's content from the blob store with Range, ETag (its SHA-256) and
+ * Content-Disposition. NOT_FOUND when it is not there. */
+int response_blob(struct response *r, struct request *req, const char *tenant_id,
+	const char *sha256, const char *filename, struct err *err) must_check;

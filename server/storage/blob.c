@@ -186,6 +186,11 @@ static int make_folders(struct blob_store *s, const char *tenant_id, const char 
 	return r;
 }
 
+int blob_store_sync(const char *temp_path, struct err *err)
+{
+	return sync_path(AT_FDCWD, temp_path, O_RDONLY, err);
+}
+
 int blob_store_publish(struct blob_store *s, const char *temp_path, const char *tenant_id,
 	const char *sha256, struct err *err)
 {
@@ -195,7 +200,7 @@ int blob_store_publish(struct blob_store *s, const char *temp_path, const char *
 	if (r == 0)
 		r = make_folders(s, tenant_id, sha256, shard, sizeof(shard), err);
 	if (r == 0)
-		r = sync_path(AT_FDCWD, temp_path, O_RDONLY, err);
+		r = blob_store_sync(temp_path, err);
 	if (r < 0)
 		return r;
 	/* Renaming over equal content is harmless: readers of the old file keep it. */

@@ -16,6 +16,9 @@ void blob_store_destroy(struct blob_store *s);
 /* A new temporary file inside the store's file system. */
 int blob_store_temp(
 	struct blob_store *s, char *ret_path, size_t path_max, int *ret_fd, struct err *err) must_check;
+/* Makes a temporary file's bytes durable: before the transaction that publishes it, which must not
+ * wait for a disk. */
+int blob_store_sync(const char *temp_path, struct err *err) must_check;
 /* Moves a complete, hashed temporary file into place (fsync of file and folder). Known content is
  * fine. */
 int blob_store_publish(struct blob_store *s, const char *temp_path, const char *tenant_id,
