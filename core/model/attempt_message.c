@@ -67,7 +67,7 @@ static int write_numbers(struct message *m, const char *type, const char *const 
 	return write_event(m, type, &data, &data);
 }
 
-/* Names stay inside the folder that they are unpacked into. */
+/* Names stay inside the folder that they are unpacked into, and a path can say them. */
 static bool is_file_name(const char *name)
 {
 	if (name[0] == '/' || name[0] == '\0')
@@ -80,7 +80,10 @@ static bool is_file_name(const char *name)
 		if (*p == '/' && *++p == '\0')
 			return false;
 	}
-	return strchr(name, '\\') == NULL;
+	for (const char *p = name; *p != '\0'; p++)
+		if ((unsigned char)*p < 0x20 || *p == 0x7f || *p == '\\')
+			return false;
+	return true;
 }
 
 /* A name that an earlier file of the list has. */
