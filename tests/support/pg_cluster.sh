@@ -46,7 +46,6 @@ start() {
 			listen_addresses = ''
 			unix_socket_directories = '$dir'
 			fsync = off
-			synchronous_commit = off
 			full_page_writes = off
 			shared_buffers = 32MB
 			max_connections = 60
