@@ -18,6 +18,9 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+/* Its statements read the whole queue; nobody waits for their answer. */
+enum { SCHEDULER_STATEMENT_TIMEOUT_MS = 5000, SCHEDULER_LOCK_TIMEOUT_MS = 3000 };
+
 static const char usage[] =
 	"usage: trainyard-server [--config=FILE] [--KEY=VALUE ...] [COMMAND]\n"
 	"\n"
@@ -126,6 +129,8 @@ static int serve(const struct settings_server *s, struct err *err)
 		return r;
 	app_db_config(s, &config);
 	config.application_name = "trainyard-scheduler";
+	config.statement_timeout_ms = SCHEDULER_STATEMENT_TIMEOUT_MS;
+	config.lock_timeout_ms = SCHEDULER_LOCK_TIMEOUT_MS;
 	if (s->scheduler)
 		r = scheduler_start(&app, &config, &scheduler, err);
 	app.scheduler = scheduler; /* before any handler runs */

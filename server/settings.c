@@ -14,10 +14,12 @@ static const struct setting table[] = {
 	SECRET(db_url, "dbname=trainyard", "PostgreSQL connection string (libpq)"),
 	I64(db_pool_size, "20", 2, 500, "Connections of the handlers and the scheduler at most"),
 	I64(db_connect_timeout_s, "2", 1, 60, "Seconds until a connection attempt is given up"),
-	I64(db_statement_timeout_ms, "5000", 100, 600000,
-		"Milliseconds until the database ends a statement"),
-	I64(db_lock_timeout_ms, "3000", 50, 600000,
-		"Milliseconds that a statement waits for a row's lock"),
+	I64(db_statement_timeout_ms, "1500", 100, 600000,
+		"Milliseconds until the database ends a request's statement; one that freezes is given up "
+		"400 ms later"),
+	I64(db_lock_timeout_ms, "1000", 50, 600000,
+		"Milliseconds that a request's statement waits for a row's lock; less than "
+		"db_statement_timeout_ms, so that it is repeated and not refused"),
 	STR(migrations_dir, "migrations", "Folder of the migration files"),
 	STR(data_dir, "var/blobs", "Root folder of the blob store"),
 
@@ -94,6 +96,9 @@ int settings_server_load(const char *file, int argc, char **argv,
 		return err_set(err, ERR_INVALID_VALUE, "workers",
 			"setting workers: must be less than db_pool_size, so that no worker waits for a "
 			"connection");
+	if (s.db_lock_timeout_ms >= s.db_statement_timeout_ms)
+		return err_set(err, ERR_INVALID_VALUE, "db_lock_timeout_ms",
+			"setting db_lock_timeout_ms: must be less than db_statement_timeout_ms");
 	r = check_jwt(&s, err);
 	if (r < 0)
 		return r;

@@ -20,7 +20,7 @@ struct db_config {
 	const char *application_name;
 	int size; /* connections at most; opened on first use */
 	/* 0 or less takes a default: nothing waits for ever. A server that stays silent is given up
-	 * two seconds after statement_timeout_ms. Name resolution alone has no deadline. */
+	 * 400 ms after statement_timeout_ms. Name resolution alone has no deadline. */
 	int connect_timeout_s;
 	int statement_timeout_ms;
 	int lock_timeout_ms;

@@ -12,7 +12,7 @@ enum {
 	DB_STATEMENTS_MAX = 256, /* prepared per connection; later texts are sent unprepared */
 	DB_STATEMENT_SLOTS = 512,
 	/* How much longer than the server's own timeout a silent server is waited for. */
-	DB_DEADLINE_GRACE_MS = 2000,
+	DB_DEADLINE_GRACE_MS = 400,
 };
 
 /* Prepared statements by SQL text: open addressing, never more than half full. The statement's

@@ -39,6 +39,22 @@ class Database:
     def restart(self):
         self._cluster("restart", "immediate")
 
+    @contextlib.contextmanager
+    def frozen(self):
+        """No process of the cluster runs: the kernel takes connections, nothing answers."""
+        main = pathlib.Path(self.dir, "data/postmaster.pid").read_text(encoding="utf-8").split()[0]
+        children = pathlib.Path(f"/proc/{main}/task/{main}/children")
+        signalled = [int(main)]
+        os.kill(signalled[0], signal.SIGSTOP)
+        try:
+            for child in map(int, children.read_text(encoding="ascii").split()):
+                os.kill(child, signal.SIGSTOP)
+                signalled.append(child)
+            yield
+        finally:
+            for process in signalled:
+                os.kill(process, signal.SIGCONT)
+
     def remove(self):
         with contextlib.suppress(subprocess.CalledProcessError):
             self._cluster("stop", "immediate")

@@ -213,7 +213,8 @@ def test_rate_limit(database):
 
 def test_overload_is_refused_quickly(database):
     """One worker, held by a lock in the database: the queue fills, the rest is refused."""
-    small = Server(database, workers=1, queue_max=4, db_lock_timeout_ms=4000)
+    small = Server(database, workers=1, queue_max=4, db_lock_timeout_ms=4000,
+                   db_statement_timeout_ms=5000)
     try:
         _, key = make_tenant(small)
         assert small.request("GET", "/v1/jobs", key=key).status == 200
@@ -238,6 +239,32 @@ def test_overload_is_refused_quickly(database):
         holder.join()
     finally:
         assert small.stop()[0] == 0
+
+
+def test_a_frozen_database_is_given_up_in_time(database):
+    """The first request learns it from its statement, later ones from a connection that nobody
+    answers; nothing needs a restart."""
+    one = Server(database)
+    try:
+        _, key = make_tenant(one)
+        assert one.request("GET", "/v1/jobs", key=key).status == 200
+        took_s = []
+        with database.frozen():
+            for path in ("/v1/jobs", "/v1/files", "/readyz", "/v1/jobs"):
+                started = time.monotonic()
+                reply = one.request("GET", path, key=key)
+                took_s.append(time.monotonic() - started)
+                assert reply.status == 503 and int(reply.headers["retry-after"]) >= 1
+            started = time.monotonic()
+            assert one.request("GET", "/livez").status == 200
+            assert time.monotonic() - started < 1 * SLOWER
+        assert max(took_s) < 2.2 * SLOWER, took_s
+        end = time.monotonic() + 5 * SLOWER
+        while one.request("GET", "/v1/jobs", key=key).status != 200:
+            assert time.monotonic() < end
+            time.sleep(0.05)
+    finally:
+        assert one.stop()[0] == 0
 
 
 def test_stopping_ends_streams_polls_and_requests(database):
