@@ -122,11 +122,13 @@ void run_exchange(struct work *w)
 	x->failed = run_handler(x);
 	if (x->failed == 0 && x->res.kind == RESPONSE_WAIT) {
 		if (!x->req.wait_over) {
-			x->failed = wait_more(x, mark);
-			if (x->failed == 0) {
+			/* Once it waits it may be another worker's, or gone: nothing is noted in it then. */
+			int r = wait_more(x, mark);
+			if (r == 0) {
 				log_set_request_id(NULL);
 				return;
 			}
+			x->failed = r;
 		}
 		x->res.kind = RESPONSE_BYTES;
 	}
