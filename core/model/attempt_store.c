@@ -202,6 +202,14 @@ static int lock_candidate(struct db_conn *conn, const char *job_id, const char *
 	return rc;
 }
 
+/* The newest checkpoint; but when one more failure ends the job, and the attempt before could not
+ * even begin to train from the newest, an older one if there is any: the newest may be broken. */
+#define RESUME_CHECKPOINT                                                                    \
+	"(select c.id from checkpoints c where c.job_id = j.id and c.trimmed_at is null"         \
+	" order by exists (select from attempts b where b.job_id = j.id and b.number = $3 - 1"   \
+	"  and b.resume_checkpoint_id = c.id and b.outcome = 'failed' and b.training_at is null" \
+	"  and j.barren_failures + 1 >= $8), c.step desc, c.id desc limit 1)"
+
 static int insert_attempt(struct db_conn *conn, const struct candidate *c, const char *job_id,
 	const char *agent_id, const char *attempt_id, struct err *err)
 {
@@ -216,11 +224,10 @@ static int insert_attempt(struct db_conn *conn, const struct candidate *c, const
 		"insert into attempts (id, job_id, tenant_id, number, agent_id, token, lease_until,"
 		" status, resume_checkpoint_id, stall_ms)"
 		" select $1, j.id, j.tenant_id, $3, $4, $5, yard_now() + " MS_INTERVAL(
-			"$6") ", 'assigned', (select c.id from checkpoints c where c.job_id = j.id"
-				  "   and c.trimmed_at is null order by c.step desc, c.id desc limit 1),"
+			"$6") ", 'assigned', " RESUME_CHECKPOINT ","
 				  " coalesce((j.plan->>'stall_ms')::bigint, $7) from jobs j where j.id = $2",
 		DB_TEXT(attempt_id), DB_TEXT(job_id), DB_I64(c->number), DB_TEXT(agent_id), DB_TEXT(token),
-		DB_I64(ATTEMPT_LEASE_MS), DB_I64(ATTEMPT_STALL_MS));
+		DB_I64(ATTEMPT_LEASE_MS), DB_I64(ATTEMPT_STALL_MS), DB_I64(ATTEMPT_BARREN_MAX));
 }
 
 /* Ranks follow the devices' indexes. */

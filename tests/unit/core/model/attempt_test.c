@@ -214,6 +214,72 @@ static void three_barren_failures_fail_the_job(void **state)
 	yard_check_tiling(conn);
 }
 
+#define RESUMED_SQL                                                                           \
+	"select c.step::text from attempts a join checkpoints c on c.id = a.resume_checkpoint_id" \
+	" where a.id = $1"
+
+/* An attempt that cannot begin to train. */
+static void fail_to_begin(struct db_conn *conn, struct yard_attempt *a)
+{
+	yard_say(conn, a, "{\"t\":\"starting\"}");
+	yard_say(conn, a,
+		"{\"t\":\"end\",\"outcome\":\"failed\",\"reason\":\"platform_error\",\"message\":\"bad\"}");
+}
+
+static void a_broken_checkpoint_is_passed_over_at_last(void **state)
+{
+	struct db_conn *conn = ((struct store_fixture *)*state)->conn;
+	struct world w;
+	make(conn, 1, &w);
+	yard_train(conn, &w.a);
+	yard_checkpoint(conn, w.tenant, &w.a, 100);
+	yard_checkpoint(conn, w.tenant, &w.a, 200);
+	die(conn, &w.a);
+	yard_place(conn, w.job, w.agent.id, &w.a);
+	assert_text(conn, w.a.id, "200", RESUMED_SQL);
+	fail_to_begin(conn, &w.a);
+	assert_text(conn, w.job, "queued 2", JOB_SQL("status || ' ' || barren_failures"));
+	yard_place(conn, w.job, w.agent.id, &w.a);
+	assert_text(conn, w.a.id, "100", RESUMED_SQL);
+	yard_train(conn, &w.a);
+	yard_checkpoint(conn, w.tenant, &w.a, 150);
+	yard_checkpoint(conn, w.tenant, &w.a, 250);
+	assert_text(conn, w.job, "0", JOB_SQL("barren_failures"));
+	die(conn, &w.a);
+	yard_place(conn, w.job, w.agent.id, &w.a);
+	assert_text(conn, w.a.id, "250", RESUMED_SQL);
+}
+
+static void a_good_checkpoint_is_not_passed_over(void **state)
+{
+	struct db_conn *conn = ((struct store_fixture *)*state)->conn;
+	struct world w;
+	make(conn, 1, &w);
+	yard_train(conn, &w.a);
+	yard_checkpoint(conn, w.tenant, &w.a, 100);
+	yard_checkpoint(conn, w.tenant, &w.a, 200);
+	die(conn, &w.a);
+	yard_place(conn, w.job, w.agent.id, &w.a);
+	yard_train(conn, &w.a); /* so it could be read */
+	die(conn, &w.a);
+	yard_place(conn, w.job, w.agent.id, &w.a);
+	assert_text(conn, w.a.id, "200", RESUMED_SQL);
+}
+
+static void the_only_checkpoint_is_not_passed_over(void **state)
+{
+	struct db_conn *conn = ((struct store_fixture *)*state)->conn;
+	struct world w;
+	make(conn, 1, &w);
+	yard_train(conn, &w.a);
+	yard_checkpoint(conn, w.tenant, &w.a, 100);
+	die(conn, &w.a);
+	yard_place(conn, w.job, w.agent.id, &w.a);
+	fail_to_begin(conn, &w.a);
+	yard_place(conn, w.job, w.agent.id, &w.a);
+	assert_text(conn, w.a.id, "100", RESUMED_SQL);
+}
+
 static void unstarted_attempts_say_nothing_about_the_job(void **state)
 {
 	struct db_conn *conn = ((struct store_fixture *)*state)->conn;
@@ -505,6 +571,9 @@ int main(void)
 		store_test(old_fences_write_nothing),
 		store_test(a_lost_lease_requeues_from_the_last_checkpoint),
 		store_test(three_barren_failures_fail_the_job),
+		store_test(a_broken_checkpoint_is_passed_over_at_last),
+		store_test(a_good_checkpoint_is_not_passed_over),
+		store_test(the_only_checkpoint_is_not_passed_over),
 		store_test(unstarted_attempts_say_nothing_about_the_job),
 		store_test(refusals_to_start_fail_the_job),
 		store_test(no_progress_keeps_a_lease_from_running_out),
