@@ -62,8 +62,10 @@ int session_open(const struct job_spec *spec, const struct session_inputs *in, s
 		engine_init_params(s->engine);
 	} else {
 		rc = checkpoint_restore(s->engine, in->resume_dir, &s->metrics, err);
-		if (rc < 0) /* ours, not the customer's: platform_error */
-			return err != NULL && rc == ERR_INVALID_DATA ? (err->code = ERR_INTERNAL) : rc;
+		if (rc < 0 && rc != ERR_NO_MEMORY) /* ours, not the customer's: platform_error */
+			rc = err != NULL ? (err->code = ERR_INTERNAL) : ERR_INTERNAL;
+		if (rc < 0)
+			return rc;
 		struct engine_state state;
 		engine_state_get(s->engine, &state);
 		s->resumed_step = state.step;

@@ -147,6 +147,34 @@ static void a_torn_checkpoint_is_refused(void **state)
 	}
 }
 
+/* A state that its manifest vouches for, but that another version wrote. */
+static void a_checkpoint_of_another_format_is_refused(void **state)
+{
+	static const char text[] = "{\"format\":2}\n";
+	struct fixture *f = *state;
+	struct err err = { 0 };
+	struct manifest m;
+	char dir[200], path[300];
+	const char *parent = fixture_path(f, "format");
+	assert_int_equal(file_mkdir(parent, &err), 0);
+	struct session *s = open_session(f, NULL);
+	(void)step(s);
+	(void)save(s, parent);
+	session_close(s);
+	snprintf(dir, sizeof(dir), "%s/step-1", parent);
+	assert_int_equal(manifest_verify(dir, &m, &err), 0);
+	assert_int_equal(file_write_atomic(dir, "state.json", text, strlen(text), &err), 0);
+	snprintf(path, sizeof(path), "%s/manifest.json", dir);
+	assert_int_equal(unlink(path), 0);
+	for (int i = 0; i < m.count; i++)
+		if (strcmp(m.files[i].name, "state.json") == 0) {
+			m.files[i].bytes = (int64_t)strlen(text);
+			assert_int_equal(digest_hex_of(text, strlen(text), m.files[i].sha256), 0);
+		}
+	assert_int_equal(manifest_write(&m, dir, &err), 0);
+	refused(f, dir);
+}
+
 static void train_and_save_for_ever(struct fixture *f, const char *parent)
 {
 	struct session *s = open_session(f, NULL);
@@ -265,6 +293,7 @@ int main(void)
 		/* First: it forks, and a forked OpenMP cannot go on once it has threads. */
 		cmocka_unit_test(a_kill_at_any_moment_leaves_whole_checkpoints),
 		cmocka_unit_test(a_resumed_training_has_the_same_bits),
+		cmocka_unit_test(a_checkpoint_of_another_format_is_refused),
 		cmocka_unit_test(a_checkpoint_of_another_model_is_refused),
 		cmocka_unit_test(a_torn_checkpoint_is_refused),
 		cmocka_unit_test(a_model_is_replaced_whole),
