@@ -11,6 +11,8 @@ enum { ERROR_URI_MAX = 700, STATUS_INTERNAL = 500 };
 /* What an outsider may read. */
 static const char *public_message(const struct err *err, const struct err_info *info)
 {
+	if (err->sqlstate[0]) /* the database's words, about our tables */
+		return info->title;
 	switch (err->code) {
 	case ERR_INTERNAL:
 	case ERR_IO:
@@ -26,7 +28,8 @@ int error_body_write(
 {
 	const struct err_info *info = err_info(err->code);
 	const char *message = public_message(err, info);
-	const char *param = err->param[0] && info->http_status < STATUS_INTERNAL ? err->param : NULL;
+	bool tell = err->param[0] && !err->sqlstate[0] && info->http_status < STATUS_INTERNAL;
+	const char *param = tell ? err->param : NULL;
 	char type[ERROR_URI_MAX];
 	char instance[ERROR_URI_MAX];
 	(void)snprintf(type, sizeof(type), "%s/errors/%s", base, info->slug);

@@ -4,13 +4,15 @@
 #include "server/http/error_body.h"
 #include "tests/support/check.h"
 
-static struct json_doc *body_of(int code, const char *param, const char *message)
+static struct json_doc *body_of(
+	int code, const char *param, const char *message, const char *sqlstate)
 {
 	struct buf out;
 	struct err err = { 0 };
 	struct json_doc *doc = NULL;
 	buf_init(&out, 8192);
 	(void)err_set(&err, code, param, "%s", message);
+	(void)snprintf(err.sqlstate, sizeof(err.sqlstate), "%s", sqlstate);
 	assert_int_equal(error_body_write(&out, &err, "https://yard", "req_1"), 0);
 	assert_int_equal(json_doc_parse(out.data, out.len, out.len, &doc, &err), 0);
 	buf_finish(&out);
@@ -25,7 +27,7 @@ static const char *text_of(const struct json_val *v, const char *key)
 static void both_shapes(void **state)
 {
 	(void)state;
-	struct json_doc *doc = body_of(ERR_UNKNOWN_FIELD, "$.modle", "There is no field \"modle\"");
+	struct json_doc *doc = body_of(ERR_UNKNOWN_FIELD, "$.modle", "There is no field \"modle\"", "");
 	const struct json_val *root = json_doc_root(doc);
 	const struct json_val *error = json_get(root, "error");
 	assert_string_equal(text_of(root, "type"), "https://yard/errors/unknown_field");
@@ -43,9 +45,14 @@ static void both_shapes(void **state)
 static void our_own_faults_stay_ours(void **state)
 {
 	(void)state;
-	static const int codes[] = { ERR_INTERNAL, ERR_IO, ERR_DATABASE, ERR_NETWORK, ERR_DB_CONFLICT };
-	for (size_t i = 0; i < ARRAY_LEN(codes); i++) {
-		struct json_doc *doc = body_of(codes[i], "secret-host", "secret-host: select * from x");
+	static const struct {
+		int code;
+		const char *sqlstate;
+	} faults[] = { { ERR_INTERNAL, "" }, { ERR_IO, "" }, { ERR_DATABASE, "" }, { ERR_NETWORK, "" },
+		{ ERR_DB_CONFLICT, "" }, { ERR_DB_UNIQUE, "23505" }, { ERR_INVALID_VALUE, "22021" } };
+	for (size_t i = 0; i < ARRAY_LEN(faults); i++) {
+		struct json_doc *doc = body_of(
+			faults[i].code, "secret-host", "secret-host: select * from x", faults[i].sqlstate);
 		char *text = json_dump(json_doc_root(doc));
 		assert_null(strstr(text, "secret"));
 		assert_non_null(strstr(text, "\"param\":null"));
