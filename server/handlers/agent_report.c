@@ -200,9 +200,12 @@ static int apply_reported(struct report *rep, struct reported *r, struct err *er
 	struct batch b = { .report = rep, .r = r };
 	int rc = db_tx(rep->app->pool, APP_DB_WAIT_MS, batch_in_tx, &b, err);
 	if (rc < 0 && is_bad_message(err)) {
-		b.bad = *err;
 		log_warn("attempt.bad_message", LOG_STR("attempt_id", r->beat.attempt_id),
-			LOG_STR("agent_id", rep->agent_id), LOG_ERR(&b.bad));
+			LOG_STR("agent_id", rep->agent_id), LOG_ERR(err));
+		b.bad = *err;
+		if (b.bad.sqlstate[0]) /* the customer reads it: nothing of our tables */
+			(void)err_set(
+				&b.bad, err->code, NULL, "The machine sent values that cannot be stored.");
 		rc = db_tx(rep->app->pool, APP_DB_WAIT_MS, give_up_in_tx, &b, err);
 		r->beat.alive = false;
 		r->touched = r->ended = rc == 0;

@@ -3,6 +3,7 @@
 import concurrent.futures
 import contextlib
 import hashlib
+import json
 import os
 import random
 import re
@@ -112,6 +113,7 @@ POISON = {
                                "rank": 1 << 40},
     "content that is not stored": checkpoint_of(file_of(sha256="9" * 64)),
     "content of another length": checkpoint_of(file_of(size=6)),
+    "more bytes than count": checkpoint_of(*[file_of(f"part{i}", size=1 << 62) for i in range(3)]),
     "a name twice": checkpoint_of(file_of(), file_of()),
     "a name that leads away": model_of(file_of("../model.safetensors")),
     "a name from the root": model_of(file_of("/etc/passwd")),
@@ -133,6 +135,7 @@ def test_poisoned_message_ends_its_attempt_and_in_the_end_its_job(forged_job, na
     job = client.get(f"/v1/jobs/{job['id']}")
     assert (job["status"], job["error"]["code"]) == ("failed", "platform_error"), job
     assert {a["reason"] for a in job["attempts"]} == {"platform_error"}
+    assert "SQLSTATE" not in json.dumps(job)
     assert not agent.attempts()
 
 
