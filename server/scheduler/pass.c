@@ -20,9 +20,25 @@ static bool is_lost_race(int code)
 		code == ERR_RESIDENCY || code == ERR_CONFLICT;
 }
 
+static void log_failed(
+	const struct pass_hooks *hooks, enum pass_step step, const char *subject, const struct err *err)
+{
+	struct pass_failures *f = hooks->failures;
+	int64_t now_us = clock_mono_us(hooks->clock);
+	if (now_us < f->next_us[step]) {
+		f->unlogged++;
+		return;
+	}
+	f->next_us[step] = now_us + PASS_LOG_EVERY_MS * 1000LL;
+	f->logged++;
+	log_error("scheduler.step_failed", LOG_STR("subject", subject), LOG_ERR(err),
+		LOG_INT("unlogged", f->unlogged));
+}
+
 /* Ends a transaction that did rc: 1 committed, 0 not (somebody else was faster, or this one thing
  * fails: that must not keep the pass from the others), negative when the database is gone. */
-static int settle(struct db_conn *conn, int rc, const char *what, struct err *err)
+static int settle(struct db_conn *conn, const struct pass_hooks *hooks, int rc, enum pass_step step,
+	const char *subject, struct err *err)
 {
 	if (rc == 0)
 		rc = db_commit(conn, err);
@@ -32,7 +48,7 @@ static int settle(struct db_conn *conn, int rc, const char *what, struct err *er
 	if (rc == ERR_DATABASE)
 		return rc;
 	if (!is_lost_race(rc))
-		log_error("scheduler.step_failed", LOG_STR("subject", what), LOG_ERR(err));
+		log_failed(hooks, step, subject, err);
 	return 0;
 }
 
@@ -45,7 +61,8 @@ static void touch(const struct pass_hooks *hooks, const char *kind, const char *
 
 /* ---------------------------------------------------------------- leases */
 
-static int expire_one(struct db_conn *conn, const char *attempt_id, struct err *err)
+static int expire_one(
+	struct db_conn *conn, const struct pass_hooks *hooks, const char *attempt_id, struct err *err)
 {
 	static const struct attempt_end end = {
 		.outcome = ATTEMPT_LOST,
@@ -62,7 +79,7 @@ static int expire_one(struct db_conn *conn, const char *attempt_id, struct err *
 	rc = attempt_store_lock_expired(conn, attempt_id, &a, err);
 	if (rc == 0)
 		rc = attempt_end(conn, &a, &end, err);
-	return settle(conn, rc, attempt_id, err);
+	return settle(conn, hooks, rc, PASS_EXPIRE, attempt_id, err);
 }
 
 int pass_expire(
@@ -74,7 +91,7 @@ int pass_expire(
 	if (rc == 0)
 		rc = attempt_store_expired(conn, &r, err);
 	for (int i = 0; rc == 0 && i < db_rows(r); i++) {
-		int done = expire_one(conn, db_str(r, i, 0), err);
+		int done = expire_one(conn, hooks, db_str(r, i, 0), err);
 		if (done < 0)
 			return done;
 		if (done == 0)
@@ -105,7 +122,8 @@ static int place_one(struct db_conn *conn, const struct pass_hooks *hooks,
 	int rc = db_begin(conn, err);
 	if (rc < 0)
 		return rc;
-	rc = settle(conn, attempt_store_place(conn, job->id, agent->id, &placed, err), job->id, err);
+	rc = attempt_store_place(conn, job->id, agent->id, &placed, err);
+	rc = settle(conn, hooks, rc, PASS_PLACE, job->id, err);
 	if (rc <= 0)
 		return rc;
 	agent->idle -= job->device_count;
@@ -117,14 +135,14 @@ static int place_one(struct db_conn *conn, const struct pass_hooks *hooks,
 	return rc;
 }
 
-static int block_one(struct db_conn *conn, const struct job_queue_job *job,
-	const struct placement *p, struct err *err)
+static int block_one(struct db_conn *conn, const struct pass_hooks *hooks,
+	const struct job_queue_job *job, const struct placement *p, struct err *err)
 {
 	int rc = db_begin(conn, err);
 	if (rc < 0)
 		return rc;
 	rc = job_queue_block(conn, job, p->code, p->message, p->refused, err);
-	return settle(conn, rc, job->id, err);
+	return settle(conn, hooks, rc, PASS_BLOCK, job->id, err);
 }
 
 static bool is_news(const struct job_queue_job *job, const struct placement *p)
@@ -143,7 +161,7 @@ static int place_all(struct db_conn *conn, const struct pass_hooks *hooks, struc
 		if (p.agent != PLACEMENT_NONE)
 			rc = place_one(conn, hooks, &y->jobs[i], &y->agents[p.agent], err);
 		else if (is_news(&y->jobs[i], &p))
-			rc = block_one(conn, &y->jobs[i], &p, err);
+			rc = block_one(conn, hooks, &y->jobs[i], &p, err);
 		if (rc < 0)
 			return rc;
 		placed += p.agent != PLACEMENT_NONE && rc > 0;
@@ -178,8 +196,8 @@ int pass_drop(
 	int rc = db_begin(conn, err);
 	if (rc < 0)
 		return rc;
-	rc = settle(conn, checkpoint_store_drop(conn, hooks->remove, hooks->ctx, &dropped, err),
-		"content", err);
+	rc = checkpoint_store_drop(conn, hooks->remove, hooks->ctx, &dropped, err);
+	rc = settle(conn, hooks, rc, PASS_DROP, "content", err);
 	if (rc < 0)
 		return rc;
 	*ret_dropped = rc > 0 ? dropped : 0;

@@ -5,11 +5,25 @@
 #pragma once
 
 #include "core/base/attr.h"
+#include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/db/db.h"
 
+/* A kind of step, each of which a pass takes for many things. */
+enum pass_step { PASS_EXPIRE, PASS_PLACE, PASS_BLOCK, PASS_DROP };
+enum { PASS_STEPS = PASS_DROP + 1, PASS_LOG_EVERY_MS = 10000 };
+
+/* Steps that failed. Passes follow each other closely, and what fails once fails in each: the log
+ * hears of a kind at most every PASS_LOG_EVERY_MS. Zeroed at first. */
+struct pass_failures {
+	int64_t next_us[PASS_STEPS]; /* nothing is logged before */
+	int64_t logged, unlogged;    /* since the beginning */
+};
+
 /* What a pass reaches outside the database. All are mandatory. */
 struct pass_hooks {
+	const struct clock *clock;
+	struct pass_failures *failures;
 	void *ctx;
 	/* topic "job:<id>" or "agent:<id>" has changed, after the commit */
 	void (*touch)(void *ctx, const char *topic);

@@ -22,6 +22,7 @@ struct scheduler {
 	struct app *app;
 	struct db_pool *pool; /* one connection */
 	pthread_t thread;
+	struct pass_failures failures; /* the thread's */
 	pthread_mutex_t mutex;
 	pthread_cond_t wake;
 	bool woken;
@@ -64,7 +65,11 @@ static bool wait_ms(struct scheduler *s, int ms)
 
 static int run_pass(struct scheduler *s, struct db_conn *conn, bool drop, struct err *err)
 {
-	struct pass_hooks hooks = { .ctx = s, .touch = touch, .remove = remove_content };
+	struct pass_hooks hooks = { .clock = s->app->clock,
+		.failures = &s->failures,
+		.ctx = s,
+		.touch = touch,
+		.remove = remove_content };
 	int count;
 	int rc = pass_expire(conn, &hooks, &count, err);
 	if (rc == 0)

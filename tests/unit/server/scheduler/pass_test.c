@@ -29,9 +29,13 @@ static int remove_content(void *ctx, const char *tenant_id, const char *sha256, 
 	return ERR_NOT_FOUND;
 }
 
-static struct pass_hooks hooks_of(atomic_int *touched)
+static struct pass_hooks hooks_of(atomic_int *touched, struct pass_failures *failures)
 {
-	return (struct pass_hooks){ .ctx = touched, .touch = touch, .remove = remove_content };
+	return (struct pass_hooks){ .clock = clock_system(),
+		.failures = failures,
+		.ctx = touched,
+		.touch = touch,
+		.remove = remove_content };
 }
 
 /* Tests here commit; each starts with an empty yard. */
@@ -51,7 +55,8 @@ static int place(struct db_conn *conn)
 	struct err err = { 0 };
 	atomic_int touched = 0;
 	int placed = -1;
-	struct pass_hooks hooks = hooks_of(&touched);
+	struct pass_failures failures = { 0 };
+	struct pass_hooks hooks = hooks_of(&touched, &failures);
 	assert_ok(pass_place(conn, &hooks, &placed, &err));
 	assert_int_equal(atomic_load(&touched), 2 * placed);
 	return placed;
@@ -134,7 +139,8 @@ static void silent_machines_and_cancelled_jobs_are_left_alone(void **state)
 	struct yard_agent g;
 	struct job_cancelled done;
 	atomic_int touched = 0;
-	struct pass_hooks hooks = hooks_of(&touched);
+	struct pass_failures failures = { 0 };
+	struct pass_hooks hooks = hooks_of(&touched, &failures);
 	char job[IDENT_MAX], cancelled[IDENT_MAX];
 	int expired;
 	make(conn, &w);
@@ -156,7 +162,8 @@ static void leases_run_out_once(void **state)
 	struct world w;
 	struct yard_agent g;
 	atomic_int touched = 0;
-	struct pass_hooks hooks = hooks_of(&touched);
+	struct pass_failures failures = { 0 };
+	struct pass_hooks hooks = hooks_of(&touched, &failures);
 	char job[IDENT_MAX];
 	int expired = -1;
 	make(conn, &w);
@@ -177,6 +184,41 @@ static void leases_run_out_once(void **state)
 	yard_check_tiling(conn);
 }
 
+/* An attempt that cannot be ended: the pass goes on with the others, and the log hears of it once,
+ * not in each pass. */
+static void what_fails_in_each_pass_is_logged_seldom(void **state)
+{
+	enum { PASSES = 5 };
+	struct db_conn *conn = ((struct store_fixture *)*state)->conn;
+	struct err err = { 0 };
+	struct world w;
+	struct yard_agent g;
+	atomic_int touched = 0;
+	struct pass_failures failures = { 0 };
+	struct pass_hooks hooks = hooks_of(&touched, &failures);
+	char stuck[IDENT_MAX], job[IDENT_MAX];
+	int expired = -1;
+	make(conn, &w);
+	yard_agent(conn, "us-east-1", 2, &g);
+	yard_job(conn, w.tenant, w.file, 1, stuck);
+	yard_job(conn, w.tenant, w.file, 1, job);
+	assert_int_equal(place(conn), 2);
+	assert_ok(db_exec(
+		conn, NULL, &err, "update attempts set lease_until = yard_now() - interval '1 ms'"));
+	assert_ok(db_exec(conn, NULL, &err,
+		"update jobs set spec = '{\"checkpoint\":{\"keep\":\"many\"}}' where id = $1",
+		DB_TEXT(stuck)));
+	for (int i = 0; i < PASSES; i++) {
+		assert_ok(pass_expire(conn, &hooks, &expired, &err));
+		assert_int_equal(expired, i == 0);
+	}
+	assert_int_equal(failures.logged, 1);
+	assert_int_equal(failures.unlogged, PASSES - 1);
+	failures.next_us[PASS_EXPIRE] = clock_mono_us(clock_system());
+	assert_ok(pass_expire(conn, &hooks, &expired, &err));
+	assert_int_equal(failures.logged, 2);
+}
+
 /* ---------------------------------------------------------------- races */
 
 struct race {
@@ -190,7 +232,8 @@ static void *run_passes(void *arg)
 	struct race *race = arg;
 	struct err err = { 0 };
 	struct db_conn *conn = NULL;
-	struct pass_hooks hooks = hooks_of(&race->touched);
+	struct pass_failures failures = { 0 };
+	struct pass_hooks hooks = hooks_of(&race->touched, &failures);
 	if (db_pool_get(race->pool, 5000, &conn, &err) < 0) {
 		atomic_fetch_add(&race->failures, 1);
 		conn = NULL;
@@ -330,6 +373,7 @@ int main(void)
 		cmocka_unit_test(residency_waits_says_why_and_goes_on),
 		cmocka_unit_test(silent_machines_and_cancelled_jobs_are_left_alone),
 		cmocka_unit_test(leases_run_out_once),
+		cmocka_unit_test(what_fails_in_each_pass_is_logged_seldom),
 		cmocka_unit_test(many_schedulers_never_assign_twice),
 		cmocka_unit_test(cancelling_races_with_placing),
 	};
