@@ -157,7 +157,11 @@ field() { # NAME: that member of the JSON object on stdin
 	"$PYTHON" -c 'import json, sys; print(json.load(sys.stdin)[sys.argv[1]])' "$1"
 }
 
-ready() { curl -s -o /dev/null --max-time 2 --fail "http://127.0.0.1:$PORT/readyz"; }
+# Ready, and ours: on a port that another yard holds, that one would answer, but not to our key.
+ready() {
+	curl -s -o /dev/null --max-time 2 --fail "http://127.0.0.1:$PORT/readyz" &&
+		get "$(cat "$DIR/keys/operator")" '/v1/devices?limit=1' >/dev/null
+}
 
 wait_until() { # WHAT LOG CONDITION...: bounded
 	local what=$1 log=$2 tries=0
