@@ -83,12 +83,13 @@ int run_push(
 	struct run *r, const char *text, size_t bytes, const char *dir, bool is_end, struct err *err)
 {
 	struct run_message *m = calloc(1, sizeof(*m));
-	char *copy = strndup(text, bytes);
+	char *copy = calloc(1, bytes + 1);
 	if (m == NULL || copy == NULL || r->waiting_bytes + bytes > RUN_WAITING_MAX) {
 		free(m);
 		free(copy);
 		return err_set(err, ERR_NO_MEMORY, NULL, "no room for a message of %s", r->id);
 	}
+	memcpy(copy, text, bytes);
 	m->seq = run_next_seq(r);
 	m->ready = dir[0] == '\0';
 	m->is_end = is_end;
