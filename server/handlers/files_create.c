@@ -66,7 +66,8 @@ static int read_form(struct creation *c, struct err *err)
 		return err_set(err, ERR_UNKNOWN_FIELD, "file",
 			"The file must be in the part `file`, not in another one");
 	if (u->bytes == 0)
-		return err_set(err, ERR_INVALID_DATA, "file", "The file is empty");
+		return err_set(err, ERR_INVALID_DATA, "file", "The file %s is empty: it ends at offset 0",
+			u->filename);
 	int rc = check_fields(u, err);
 	const char *purpose = upload_field(u, "purpose");
 	if (rc == 0)
