@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What a device must be able to do. One const struct of mandatory functions a backend; the engine
- * calls them with pointers into the memory that `map` gave, from its owner's thread only. Unless
- * said, a function cannot fail, overwrites its output, reads row-major fp32, and gives the same
- * bits for the same input and thread count. */
+ * What a device must be able to do: one const struct of mandatory functions per backend and
+ * activation type, one function for each operation of plan_op.h (which has the formulas). The
+ * engine calls them with pointers into the memory that `map` gave, from its owner's thread only.
+ *
+ * `void *` are activations in the backend's type (act_type); gains, biases, statistics, losses and
+ * gradients of parameters are fp32; weights have the type said. All arithmetic is in fp32 (products
+ * of bf16 values accumulate in fp32). Row-major. Unless said, a function cannot fail, overwrites
+ * its output, and gives the same bits for the same input whatever the number of threads. */
 #pragma once
 
 #include "core/base/attr.h"
@@ -12,77 +16,175 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct backend_ctx;    /* one device in use */
-struct backend_linear; /* a prepared product */
-struct backend_conv;   /* a prepared convolution */
+struct backend_ctx; /* one device in use */
 
-/* y[m,n] = act(x[m,k] w + b) + residual. w is [k,n], or [n,k] when transposed. b and residual may
- * be NULL. */
-struct backend_linear_desc {
+/* Scratch of one operation, from the plan. */
+struct backend_workspace {
+	void *data;
+	int64_t bytes;
+};
+
+/* y[m,n] = act(alpha x[m,k] w + b) + residual. w is [k,n], or [n,k] when transposed. b, residual
+ * and pre (GELU: the value before) may be NULL; residual may be y. Strides in elements. */
+struct backend_linear {
 	int64_t m, k, n;
+	int64_t ldx, ldy; /* ldy: of y, residual and pre */
 	bool transposed;
+	float alpha;
 	enum plan_activation act;
-	const float *x, *w, *b, *residual;
-	float *y;
-	void *workspace;
-	int64_t workspace_bytes;
+	enum plan_type w_type;
+	const void *x, *w;
+	const float *b;
+	const void *residual;
+	void *y, *pre;
+	struct backend_workspace ws;
 };
 
-/* The backward products of the same layer: dx = dy w', dw += x' dy, db += column sums of dy. */
-struct backend_linear_backward {
+/* dx[m,k] = (alpha dy[m,n] w' + residual) * act'(gate). */
+struct backend_linear_backward_data {
 	int64_t m, k, n;
+	int64_t lddy, lddx; /* lddx: of dx, residual and gate */
 	bool transposed;
-	const float *x, *w, *dy;
-	float *dx, *dw, *db; /* db may be NULL */
+	float alpha;
+	enum plan_activation act; /* of gate; NONE without */
+	enum plan_type w_type;
+	const void *dy, *w, *residual, *gate;
+	void *dx;
+	struct backend_workspace ws;
 };
 
-enum backend_conv_kind {
-	BACKEND_CONV,                 /* y = relu(x * w + b) */
-	BACKEND_CONV_BACKWARD_DATA,   /* dx from dy and w */
-	BACKEND_CONV_BACKWARD_WEIGHT, /* dw += , db += from x and dy */
+/* dw += alpha x' dy (in w's layout), db += column sums of dy; either may be NULL. */
+struct backend_linear_backward_weight {
+	int64_t m, k, n;
+	int64_t ldx, lddy;
+	bool transposed;
+	float alpha;
+	const void *x, *dy;
+	float *dw, *db;
+	struct backend_workspace ws;
 };
 
-/* 3x3, stride 1, padding 1. x [n,h,w,in], y [n,h,w,out]; weights [out,in,3,3]. The members hold
- * gradients where the kind asks for them. */
-struct backend_conv_desc {
-	enum backend_conv_kind kind;
-	int64_t n, h, w, in, out;
-	float *x, *y, *weight, *bias;
-	void *workspace;
-	int64_t workspace_bytes;
+/* x [n,h,w,in], y [n,oh,ow,out], weights [out,in,kernel,kernel] of w_type. */
+struct backend_conv {
+	int64_t n, h, w, in, out, kernel, stride, pad;
+	enum plan_activation act; /* forward: NONE or RELU */
+	bool accumulate;          /* backward data: dx += */
+	enum plan_type w_type;
+	const void *x, *weight;
+	const float *bias; /* may be NULL */
+	void *y;
+	const void *dy; /* backward */
+	void *dx;       /* backward data */
+	float *dw, *db; /* backward weight, added to; db may be NULL */
+	struct backend_workspace ws;
 };
 
-/* qkv [b*t, 3c] (queries, keys, values; heads side by side), y [b*t, c], lse [b, heads, t]: log of
- * the sum of exponentials. Causal, scaled by 1/sqrt(c/heads). workspace: b*t*c floats forward, and
- * 2*b*t*c + b*t*heads backward. */
-struct backend_attention {
-	int64_t b, t, c, heads;
-	const float *qkv;
-	float *y, *lse;
-	const float *dy; /* backward */
-	float *dqkv;     /* backward */
-	float *workspace;
-};
-
-/* y = (x - mean) * rstd * gain + bias per row. Backward: dx (added to when accumulate), dgain and
- * dbias (always added to); workspace: 2 * PLAN_ROW_BLOCKS * c floats. */
-struct backend_layernorm {
-	int64_t rows, c;
-	const float *x, *gain, *bias;
-	float *y, *mean, *rstd;
-	const float *dy;
-	float *dx, *dgain, *dbias, *workspace;
-	bool accumulate;
-};
-
-/* y[r] = wte[tokens[r]] + wpe[r % t]. Backward adds dy into dwte and dwpe, rows in order. */
 struct backend_embedding {
-	int64_t rows, t, c;
-	const int32_t *tokens;
-	const float *wte, *wpe;
-	float *y;
-	const float *dy;
+	int64_t rows, t, c, v;
+	enum plan_type w_type;
+	const int32_t *tokens, *positions; /* positions NULL: r % t */
+	const void *wte, *wpe;             /* wpe may be NULL */
+	void *y;
+	const void *dy; /* backward */
 	float *dwte, *dwpe;
+	struct backend_workspace ws;
+};
+
+/* Layer norm (mean, bias) and RMS norm (without). dgain and dbias may be NULL (frozen). */
+struct backend_norm {
+	int64_t rows, c;
+	float eps;
+	const void *x;
+	const float *gain, *bias;
+	void *y;
+	float *mean, *rstd;
+	const void *dy; /* backward */
+	void *dx;
+	float *dgain, *dbias;
+	bool accumulate;
+	struct backend_workspace ws;
+};
+
+struct backend_rope {
+	int64_t rows, t, heads, kv_heads, head_size;
+	void *qkv;
+	const float *table;       /* [t, head_size]: cosines, then sines */
+	const int32_t *positions; /* NULL: r % t */
+	bool inverse;
+};
+
+struct backend_attention {
+	int64_t b, t, heads, kv_heads, head_size;
+	const void *qkv;
+	const int32_t *starts; /* may be NULL */
+	void *y;
+	float *lse;
+	const void *dy; /* backward */
+	void *dqkv;     /* backward */
+	struct backend_workspace ws;
+};
+
+/* In training (scale > 0): dx = gradient of x times scale, dw += (dw may be NULL). scale 0: losses
+ * only. Label -1: loss, hit and gradient 0. smoothing as in softmax_xent. */
+struct backend_classifier {
+	int64_t rows, c, v, chunk;
+	enum plan_type w_type;
+	const void *x, *w;
+	const int32_t *labels;
+	float *row_loss, *row_hit;
+	void *dx;
+	float *dw;
+	float scale, smoothing;
+	struct backend_workspace ws;
+};
+
+struct backend_batchnorm {
+	int64_t rows, c;
+	float eps, momentum;
+	bool train;          /* batch statistics; otherwise the running ones */
+	bool update_running; /* with train: moves them */
+	enum plan_activation act;
+	const void *x;
+	const float *gain, *bias;
+	const void *residual; /* may be NULL */
+	void *y;
+	float *mean, *rstd, *running_mean, *running_var;
+	const void *dy; /* backward */
+	void *dx, *dresidual;
+	float *dgain, *dbias;
+	bool accumulate; /* dresidual */
+	struct backend_workspace ws;
+};
+
+struct backend_pool {
+	int64_t n, h, w, c, kernel, stride, pad;
+	const void *x;
+	void *y;
+	uint8_t *which;
+	const void *dy; /* backward */
+	void *dx;
+};
+
+struct backend_bag {
+	int64_t samples, lookups, d, rows, table, features;
+	const int32_t *bags; /* of this table: [samples, lookups], -1 = none */
+	const float *weight;
+	void *z; /* [samples, features, d]; column table + 1 is written */
+	/* sparse_store */
+	const void *dz;
+	int32_t *ids; /* where this micro-batch's part begins */
+	float *grads;
+};
+
+/* Sums by row of a table: for each distinct id of ids[count_in * lookups] in ascending order, the
+ * sum over its look-ups, in their order, of grads of the sample. */
+struct backend_sparse {
+	int64_t samples, lookups, d, table_rows;
+	const int32_t *ids;
+	const float *grads;
+	int32_t *rows, *count; /* distinct rows; how many */
+	float *sums;
+	struct backend_workspace ws;
 };
 
 /* Per row: row_loss = -log softmax(logits)[label] (smoothed), row_hit = 1 when the first largest
@@ -90,42 +192,50 @@ struct backend_embedding {
  * scale (0 for ignored rows); scale 0 leaves them. */
 struct backend_softmax_xent {
 	int64_t rows, classes;
-	float *logits;
+	void *logits;
 	const int32_t *labels;
 	float *row_loss, *row_hit;
 	float scale, smoothing;
 };
 
 /* Per row: row_loss = mean over outputs of (y - target)^2; y becomes its gradient times scale when
- * scale > 0. A row whose first target is NaN is ignored. */
-struct backend_mse {
+ * scale > 0. A row whose first target is NaN is ignored. BCE (outputs 1): row_loss = log(1 + e^y) -
+ * target y, row_hit = 1 when (y > 0) == (target > 1/2). */
+struct backend_regress {
 	int64_t rows, outputs;
-	float *y;
+	void *y;
 	const float *targets;
-	float *row_loss;
+	float *row_loss, *row_hit; /* row_hit: BCE only */
 	float scale;
 };
 
 /* A range of the flat parameters with one decay. */
 struct backend_segment {
 	int64_t begin, end;
+	int64_t weights; /* element in the low-precision flat range where begin goes; -1 = none */
 	float decay;
 };
 
-/* g is multiplied by grad_scale first (clipping). AdamW: decoupled decay, bias corrections given
- * as 1/(1-beta^step). SGD: decay is added to the gradient; m may be NULL without momentum. */
+/* g is multiplied by grad_scale first (clipping and unscaling). AdamW: decoupled decay, bias
+ * corrections given as 1/(1-beta^step). SGD: decay is added to the gradient; m may be NULL without
+ * momentum. Updated values are also rounded to nearest even into weights (act_type). Sparse: the
+ * rows listed, segment_count 0. */
 struct backend_update {
 	const struct backend_segment *segments;
 	int segment_count;
 	float *w, *m, *v;
 	const float *g;
+	void *weights; /* base of the low-precision flat range, NULL = none */
 	float grad_scale, learning_rate;
 	float beta1, beta2, eps, correct1, correct2; /* adamw */
 	float momentum;                              /* sgd */
+	const int32_t *rows, *count;                 /* sparse */
+	int64_t d;                                   /* sparse */
 };
 
 struct backend {
-	const char *name;
+	const char *name; /* "cpu-avx512" */
+	enum plan_type act_type;
 
 	/* Device and memory. map gives the one allocation, zeroed and host-addressable, freed by close.
 	 * memory_bytes is the peak of what was handed out, of every kind. enter is called by the
@@ -135,43 +245,59 @@ struct backend {
 	int (*map)(struct backend_ctx *ctx, int64_t bytes, void **ret, struct err *err);
 	int64_t (*memory_bytes)(const struct backend_ctx *ctx);
 	void (*enter)(struct backend_ctx *ctx);
+	void (*prepare_thread)(void); /* for helper threads of the host (loader); may be NULL */
 
-	/* Products. Creating may fail (INTERNAL: the library refused; NO_MEMORY); running may not. The
-	 * descriptor's pointers stay bound. */
-	int (*linear_create)(struct backend_ctx *ctx, const struct backend_linear_desc *d,
-		struct backend_linear **ret, struct err *err);
-	int (*linear_run)(struct backend_linear *l, struct err *err);
-	void (*linear_destroy)(struct backend_linear *l);
-	int (*linear_backward_data)(const struct backend_linear_backward *d, struct err *err);
-	int (*linear_backward_weight)(const struct backend_linear_backward *d, struct err *err);
-	int (*conv_create)(struct backend_ctx *ctx, const struct backend_conv_desc *d,
-		struct backend_conv **ret, struct err *err);
-	int (*conv_run)(struct backend_conv *c, struct err *err);
-	void (*conv_destroy)(struct backend_conv *c);
+	/* Conversions between fp32 and act_type, nearest even. */
+	void (*from_f32)(int64_t count, const float *x, void *y);
+	void (*to_f32)(int64_t count, const void *x, float *y);
+
+	/* Products. */
+	void (*linear)(const struct backend_linear *d);
+	void (*linear_backward_data)(const struct backend_linear_backward_data *d);
+	void (*linear_backward_weight)(const struct backend_linear_backward_weight *d);
+	void (*conv)(const struct backend_conv *d);
+	void (*conv_backward_data)(const struct backend_conv *d);
+	void (*conv_backward_weight)(const struct backend_conv *d);
+	void (*classifier)(const struct backend_classifier *d);
 
 	/* Layers. */
 	void (*embedding)(const struct backend_embedding *d);
 	void (*embedding_backward)(const struct backend_embedding *d);
-	void (*layernorm)(const struct backend_layernorm *d);
-	void (*layernorm_backward)(const struct backend_layernorm *d);
+	void (*layernorm)(const struct backend_norm *d);
+	void (*layernorm_backward)(const struct backend_norm *d);
+	void (*rmsnorm)(const struct backend_norm *d);
+	void (*rmsnorm_backward)(const struct backend_norm *d);
+	void (*batchnorm)(const struct backend_batchnorm *d);
+	void (*batchnorm_backward)(const struct backend_batchnorm *d);
+	void (*rope)(const struct backend_rope *d);
+	/* table[p, i] = cos, table[p, half + i] = sin of p * theta^(-2i/head_size), in double first */
+	void (*rope_table)(int64_t t, int64_t head_size, double theta, float *table);
 	void (*attention)(const struct backend_attention *d);
 	void (*attention_backward)(const struct backend_attention *d);
-	void (*gelu)(int64_t count, const float *x, float *y);
-	void (*gelu_backward)(int64_t count, const float *x, const float *dy, float *dx);
-	void (*relu_backward)(int64_t count, const float *y, const float *dy, float *dx);
-	void (*add)(int64_t count, const float *a, float *y); /* y += a */
-	/* 2x2, stride 2, odd edges dropped; which is 0..3, the first largest. x [n,h,w,c]. */
-	void (*maxpool)(
-		int64_t n, int64_t h, int64_t w, int64_t c, const float *x, float *y, uint8_t *which);
-	void (*maxpool_backward)(int64_t n, int64_t h, int64_t w, int64_t c, const float *dy,
-		const uint8_t *which, float *dx);
+	void (*gelu)(int64_t count, const void *x, void *y);
+	void (*gelu_backward)(int64_t count, const void *x, const void *dy, void *dx);
+	void (*swiglu)(int64_t rows, int64_t inner, const void *gate_up, void *y);
+	void (*swiglu_backward)(
+		int64_t rows, int64_t inner, const void *gate_up, const void *dy, void *d_gate_up);
+	void (*relu_backward)(int64_t count, const void *y, const void *dy, void *dx);
+	void (*add)(int64_t count, const void *a, void *y); /* y += a */
 	/* y = x / (1-p) or 0 with probability p, a function of (key, index). Backward is the same with
 	 * the same key. x and y may be equal. */
-	void (*dropout)(int64_t count, float p, uint64_t key, const float *x, float *y);
+	void (*dropout)(int64_t count, float p, uint64_t key, const void *x, void *y);
+	void (*maxpool)(const struct backend_pool *d);
+	void (*maxpool_backward)(const struct backend_pool *d);
+	void (*avgpool)(int64_t n, int64_t hw, int64_t c, const void *x, void *y);
+	void (*avgpool_backward)(int64_t n, int64_t hw, int64_t c, const void *dy, void *dx);
+	void (*embedding_bag)(const struct backend_bag *d);
+	void (*interaction)(int64_t samples, int64_t features, int64_t d, const void *z, void *y);
+	void (*interaction_backward)(
+		int64_t samples, int64_t features, int64_t d, const void *z, const void *dy, void *dz);
+	void (*sparse_store)(const struct backend_bag *d);
 
 	/* Losses. */
 	void (*softmax_xent)(const struct backend_softmax_xent *d);
-	void (*mse)(const struct backend_mse *d);
+	void (*mse)(const struct backend_regress *d);
+	void (*bce)(const struct backend_regress *d);
 
 	/* Reductions in double, in a fixed order whatever the threads. partial: PLAN_ROW_BLOCKS. */
 	double (*sum)(int64_t count, const float *x, double *partial);
@@ -179,6 +305,10 @@ struct backend {
 
 	/* Optimizer. */
 	void (*fill)(int64_t count, float value, float *y);
+	double (*sparse_reduce)(const struct backend_sparse *d); /* returns the sum of squares */
 	void (*adamw)(const struct backend_update *d);
 	void (*sgd)(const struct backend_update *d);
+	void (*sparse_adamw)(const struct backend_update *d);
+	void (*sparse_sgd)(const struct backend_update *d);
+	void (*average)(int64_t count, float decay, const float *x, float *y); /* y += (1-decay)(x-y) */
 };

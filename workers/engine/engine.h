@@ -18,8 +18,9 @@
 struct engine;
 struct backend;
 
-/* The CPU backend (oneDNN, OpenMP). */
-const struct backend *engine_backend_cpu(void);
+/* The CPU backend (OpenMP) for activations of the plan's type, for the best instruction set that
+ * this processor has. */
+const struct backend *engine_backend_cpu(enum plan_type type);
 
 /* Takes the plan's memory in one allocation, prepares every operation. spec and plan are borrowed
  * until engine_destroy. threads 1..1024. Weights are zero until engine_init_params or a restore.
@@ -47,9 +48,13 @@ struct engine_step {
 	double learning_rate; /* used in this step */
 	double epoch;         /* position in the data after the step */
 	int64_t samples;      /* in this step */
-	int64_t tokens;       /* in this step; 0 unless a language model */
-	bool non_finite;      /* loss or norm is not finite: the weights were left untouched, and the
-						   * step did not count; the trainer fails the job (nan_loss) */
+	int64_t tokens;       /* with a loss, in this step; 0 unless a language model */
+	int64_t wait_us;      /* of it, time that the device waited for data */
+	double loss_scale;    /* fp16: in force after the step; otherwise 1 */
+	int64_t overflows;    /* fp16: tries of this batch that were thrown away, the scale halved */
+	bool non_finite;      /* loss or norm is not finite (fp16: with the scale at its floor): the
+						   * weights were left untouched, and the step did not count; the trainer
+						   * fails the job (nan_loss) */
 };
 
 /* One optimizer step over the next batch. May be called past the plan's total_steps (the schedule
@@ -61,7 +66,8 @@ struct engine_evaluation {
 	double loss;          /* mean, nats per token or sample; regression: mean squared error */
 	double bits_per_byte; /* text; otherwise 0 */
 	double order0_bits_per_byte; /* text: entropy of the validation text itself; otherwise 0 */
-	double accuracy;         /* classification: share of right arg max; language model: of tokens */
+	double auc;      /* click_through: area under the ROC curve, ties count half; otherwise 0 */
+	double accuracy; /* classification: share of right arg max; language model: of tokens */
 	int64_t samples, tokens; /* evaluated (tokens: valid ones; 0 unless a language model) */
 };
 /* Called between micro-batches with done and total; false stops: the evaluation returns CANCELLED.
@@ -73,26 +79,35 @@ int engine_evaluate(struct engine *e, engine_progress_fn on_progress, void *ctx,
 
 /* Everything that a checkpoint needs besides the tensors. */
 struct engine_state {
-	int64_t step;     /* optimizer steps done */
-	int64_t position; /* samples of the training stream consumed */
-	int64_t tokens;   /* consumed; 0 unless a language model */
-	int64_t seed;     /* of parameters, order and dropout: random numbers are a function of (seed,
-					   * position), so there is no other generator state */
+	int64_t step;        /* optimizer steps done */
+	int64_t position;    /* samples of the training stream consumed */
+	int64_t tokens;      /* consumed; 0 unless a language model */
+	double loss_scale;   /* fp16; otherwise 1 */
+	int64_t scale_steps; /* fp16: steps since the scale changed */
+	int64_t seed; /* of parameters, order and dropout: random numbers are a function of (seed,
+				   * position), so there is no other generator state */
 };
 void engine_state_get(const struct engine *e, struct engine_state *ret);
 /* INVALID_DATA when the state cannot belong to this plan (negative, or another seed). */
 int engine_state_set(struct engine *e, const struct engine_state *s, struct err *err) must_check;
 
-enum engine_tensor_kind { ENGINE_PARAMETER, ENGINE_OPTIMIZER };
+enum engine_tensor_kind {
+	ENGINE_PARAMETER, /* of every role: trained, frozen, running statistics */
+	ENGINE_OPTIMIZER, /* "optimizer.exp_avg.<name>", "optimizer.exp_avg_sq.<name>",
+					   * "optimizer.momentum_buffer.<name>" */
+	ENGINE_AVERAGE,   /* "average.<name>", with ema_decay */
+};
 
-/* A tensor inside the engine's memory: row-major fp32 ("F32"), readable and writable between steps.
- * Parameters come first, in the plan's order, then the optimizer's ("optimizer.exp_avg.<name>",
- * "optimizer.exp_avg_sq.<name>", "optimizer.momentum_buffer.<name>"). Names are unique. */
+/* A tensor inside the engine's memory: row-major, readable and writable between steps; trained ones
+ * are the fp32 masters. Parameters come first, in the plan's order, then the others. Names are
+ * unique. Whoever writes through `data` calls engine_parameters_changed afterwards. */
 enum { ENGINE_TENSOR_NAME_MAX = PLAN_NAME_MAX + 32 };
 struct engine_tensor {
 	char name[ENGINE_TENSOR_NAME_MAX];
 	enum engine_tensor_kind kind;
-	const char *dtype; /* "F32" */
+	const char *dtype; /* as safetensors has it: "F32", "BF16", "F16" */
+	enum plan_type type;
+	enum plan_role role;
 	int rank;
 	int64_t shape[PLAN_RANK_MAX];
 	int64_t bytes;
@@ -100,6 +115,20 @@ struct engine_tensor {
 };
 int engine_tensor_count(const struct engine *e);
 void engine_tensor_at(struct engine *e, int i, struct engine_tensor *ret);
+
+/* Rounds the masters into what the operations read. */
+void engine_parameters_changed(struct engine *e);
+
+/* Language models: runs the forward pass over `count` tokens (<= sequence_length) in slot 0 and
+ * writes the logits of the last of them, fp32 [vocabulary]. For sampling and for tests. */
+int engine_logits(
+	struct engine *e, const int32_t *tokens, int64_t count, float *ret, struct err *err) must_check;
+
+/* Called after each operation of a step with its begin and end on the monotonic clock; NULL: none.
+ * For profiles. */
+typedef void (*engine_trace_fn)(
+	void *ctx, const struct plan_op *op, int64_t micro, int64_t begin_ns, int64_t end_ns);
+void engine_trace(struct engine *e, engine_trace_fn fn, void *ctx);
 
 /* Peak bytes of device memory handed out so far, measured by the backend: equals the plan's
  * total_bytes. */
