@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The activation type of this compilation: act_t in memory, fp32 in registers. Loads and stores of
- * 16 values and of one; bf16 and fp16 round to nearest even, NaN stays NaN. Private to cpu/ops. */
+ * SIMD_WIDTH values and of one; bf16 and fp16 round to nearest even, NaN stays NaN. Private to
+ * cpu/ops. */
 #pragma once
 
 #include "workers/engine/cpu/isa.h"
@@ -8,17 +9,11 @@
 
 #include <stdint.h>
 #include <string.h>
-#if defined(__F16C__)
-#include <immintrin.h>
-#endif
 
 #define CPU_TYPE_IS_f32 1
 #define CPU_TYPE_IS_bf16 2
 #define CPU_TYPE_IS_f16 3
 #define CPU_TYPE_IS(type) (CPU_JOIN(CPU_TYPE_IS, CPU_TYPE) == CPU_JOIN(CPU_TYPE_IS, type))
-
-typedef uint32_t simd_u32 __attribute__((vector_size(64), aligned(4), may_alias));
-typedef uint16_t simd_u16 __attribute__((vector_size(32), aligned(2), may_alias));
 
 CPU_INLINE simd_f32 bf16_widen(simd_u16 v)
 {
@@ -40,24 +35,13 @@ CPU_INLINE simd_f32 f16_widen(simd_u16 v)
 #if defined(__AVX512F__)
 	return (simd_f32)_mm512_cvtph_ps((__m256i)v);
 #elif defined(__F16C__)
-	union {
-		simd_u16 all;
-		__m128i half[2];
-	} in = { .all = v };
-	union {
-		__m256 half[2];
-		simd_f32 all;
-	} out = { .half = { _mm256_cvtph_ps(in.half[0]), _mm256_cvtph_ps(in.half[1]) } };
-	return out.all;
+	return (simd_f32)_mm256_cvtph_ps((__m128i)v);
 #else
-	simd_f32 out;
-	for (int i = 0; i < SIMD_WIDTH; i++) {
-		_Float16 h;
-		uint16_t u = v[i];
-		memcpy(&h, &u, sizeof(h));
-		out[i] = (float)h;
-	}
-	return out;
+	/* Multiplying by 2^112 moves the exponent, subnormals too; infinity and NaN are set apart. */
+	simd_u32 h = __builtin_convertvector(v, simd_u32);
+	simd_f32 magnitude = (simd_f32)((h & 0x7fffu) << 13) * 0x1p112f;
+	simd_u32 special = (simd_u32)((h & 0x7c00u) == 0x7c00u) & 0x7f800000u;
+	return (simd_f32)((simd_u32)magnitude | special | (h & 0x8000u) << 16);
 #endif
 }
 
@@ -66,25 +50,16 @@ CPU_INLINE simd_u16 f16_round(simd_f32 v)
 #if defined(__AVX512F__)
 	return (simd_u16)_mm512_cvtps_ph((__m512)v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 #elif defined(__F16C__)
-	union {
-		simd_f32 all;
-		__m256 half[2];
-	} in = { .all = v };
-	union {
-		__m128i half[2];
-		simd_u16 all;
-	} out = { .half = { _mm256_cvtps_ph(in.half[0], _MM_FROUND_TO_NEAREST_INT),
-				  _mm256_cvtps_ph(in.half[1], _MM_FROUND_TO_NEAREST_INT) } };
-	return out.all;
+	return (simd_u16)_mm256_cvtps_ph((__m256)v, _MM_FROUND_TO_NEAREST_INT);
 #else
-	simd_u16 out;
-	for (int i = 0; i < SIMD_WIDTH; i++) {
-		_Float16 h = (_Float16)v[i];
-		uint16_t u;
-		memcpy(&u, &h, sizeof(u));
-		out[i] = u;
-	}
-	return out;
+	simd_u32 u = (simd_u32)v, sign = (u >> 16) & 0x8000u, a = u & 0x7fffffffu;
+	simd_u32 normal = (a - 0x38000000u + 0xfffu + ((a >> 13) & 1u)) >> 13;
+	simd_u32 small = (simd_u32)((simd_f32)a + 0.5f) - 0x3f000000u; /* adding rounds to 2^-24 */
+	simd_u32 is_small = (simd_u32)(a < 0x38800000u), is_large = (simd_u32)(a >= 0x477ff000u);
+	simd_u32 is_nan = (simd_u32)(a > 0x7f800000u);
+	simd_u32 r = (normal & ~is_small) | (small & is_small);
+	r = (r & ~is_large) | (0x7c00u & is_large);
+	return __builtin_convertvector(r | (0x200u & is_nan) | sign, simd_u16);
 #endif
 }
 
@@ -135,17 +110,29 @@ CPU_INLINE void act_set(act_t *p, float x)
 }
 #endif
 
-/* The first n (< 16) values; the others are 0. */
+/* The first n (< SIMD_WIDTH) values; the others are 0. */
 CPU_INLINE simd_f32 act_load_part(const act_t *p, int64_t n)
 {
+#if CPU_TYPE_IS(f32)
+	return simd_load_part(p, n);
+#elif defined(__AVX512BW__)
+	return ACT_WIDEN((simd_u16)_mm256_maskz_loadu_epi16((__mmask16)((1u << n) - 1u), p));
+#else
 	act_t part[SIMD_WIDTH] = { 0 };
 	memcpy(part, p, (size_t)n * sizeof(act_t));
 	return act_load(part);
+#endif
 }
 
 CPU_INLINE void act_store_part(act_t *p, simd_f32 v, int64_t n)
 {
+#if CPU_TYPE_IS(f32)
+	simd_store_part(p, v, n);
+#elif defined(__AVX512BW__)
+	_mm256_mask_storeu_epi16(p, (__mmask16)((1u << n) - 1u), (__m256i)ACT_ROUND(v));
+#else
 	act_t part[SIMD_WIDTH];
 	act_store(part, v);
 	memcpy(p, part, (size_t)n * sizeof(act_t));
+#endif
 }
