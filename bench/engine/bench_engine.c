@@ -1,38 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Measures the engine's training step on data it makes up: one JSON object a line (see ./run
- * bench). Equal runs vary with the host, so the figure is that of the median step. usage:
- * bench-engine [CASE...] [--threads N] [--steps N] [--ops] */
+ * Measures the training step of one job spec on given data and prints one JSON object. bench.py
+ * makes the data and runs it alternately with the same case in PyTorch.
+ * usage: bench-engine SPEC.json THREADS STEPS [--ops] FILE... */
+#include "core/base/file.h"
 #include "core/base/num.h"
+#include "core/json/reader.h"
+#include "core/spec/spec_json.h"
+#include "workers/engine/backend.h"
 #include "workers/engine/engine.h"
-#include "workers/engine/engine_private.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { STEPS_MAX = 1000, TEXT_BYTES = 1 << 20, IMAGES = 2048 };
-
-struct bench_case {
-	const char *name;
-	enum spec_family family;
-	int threads, steps;
-	int64_t layers, heads, width, length, vocab, batch;
-	const char *peer;  /* what it is compared with, on the reference machine */
-	double peer_value; /* tokens or samples per second */
-};
-
-static const struct bench_case cases[] = {
-	{ "gpt2-tiny", SPEC_GPT2, 2, 60, 4, 4, 128, 128, 256, 8, "PyTorch 1.13 fp32, 2 threads",
-		18200 },
-	{ "gpt2-tiny-1", SPEC_GPT2, 1, 40, 4, 4, 128, 128, 256, 8, "PyTorch 1.13 fp32, 1 thread",
-		17300 },
-	{ "gpt2-124m", SPEC_GPT2, 2, 6, 12, 12, 768, 64, 50257, 4, "PyTorch 1.13 fp32, 2 threads",
-		255 },
-	{ "cnn-mnist", SPEC_CNN, 2, 100, 0, 0, 0, 0, 0, 64, NULL, 0 },
-	{ "cnn-mnist-1", SPEC_CNN, 1, 60, 0, 0, 0, 0, 0, 64, NULL, 0 },
-};
+enum { STEPS_MAX = 1000, WARM_MIN = 2, STATM_MAX = 256 };
 
 static double now(void)
 {
@@ -41,93 +25,53 @@ static double now(void)
 	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-static struct job_spec make_spec(const struct bench_case *c, int steps)
+/* Milliseconds spent in each kind of operation, over the steps that count. */
+struct by_kind {
+	bool on;
+	double ms[PLAN_OP_COUNT];
+};
+
+static void on_op(
+	void *ctx, const struct plan_op *op, int64_t micro, int64_t begin_ns, int64_t end_ns)
 {
-	struct job_spec s = { .seed = 42, .device_count = 1 };
-	s.data.shuffle = true;
-	s.model.family = c->family;
-	s.hyper = (struct spec_hyper){ .max_steps = steps,
-		.batch_size = c->batch,
-		.micro_batch_size = c->batch,
-		.optimizer = SPEC_ADAMW,
-		.learning_rate = 1e-4,
-		.weight_decay = 0.1,
-		.beta1 = 0.9,
-		.beta2 = 0.95,
-		.eps = 1e-8,
-		.grad_clip = 1 };
-	if (c->family == SPEC_GPT2) {
-		s.task = SPEC_LANGUAGE_MODEL;
-		s.data.format = SPEC_FORMAT_TEXT;
-		s.data.sequence_length = s.model.n_positions = c->length;
-		s.model.n_layer = c->layers;
-		s.model.n_head = c->heads;
-		s.model.n_embd = c->width;
-		s.model.vocab_size = c->vocab;
-		return s;
-	}
-	s.task = SPEC_IMAGE_CLASSIFICATION;
-	s.data.format = SPEC_FORMAT_IDX;
-	s.model.channels[0] = 16;
-	s.model.channels[1] = 32;
-	s.model.channel_count = s.model.blocks_per_stage = 2;
-	s.model.hidden[0] = 128;
-	s.model.hidden_count = 1;
-	s.model.in_channels = 1;
-	s.model.in_height = s.model.in_width = 28;
-	s.model.n_classes = 10;
-	return s;
+	struct by_kind *k = ctx;
+	(void)micro;
+	if (k->on)
+		k->ms[op->kind] += (double)(end_ns - begin_ns) * 1e-6;
 }
 
-/* Writes a file of letters or an IDX file into a new temporary path. */
-static bool write_file(char path[static 32], const unsigned char *header, size_t header_bytes,
-	size_t bytes, int modulo, int base)
+static int read_spec(const char *path, struct job_spec *ret, struct err *err)
 {
-	snprintf(path, 32, "/tmp/bench_engine_XXXXXX");
-	int fd = mkstemp(path);
-	FILE *f = fd < 0 ? NULL : fdopen(fd, "wb");
-	if (!f)
-		return false;
-	bool ok = fwrite(header, 1, header_bytes, f) == header_bytes;
-	uint32_t x = 1;
-	for (size_t i = 0; i < bytes && ok; i++) {
-		x = x * 1664525 + 1013904223;
-		ok = fputc(base + (int)((x >> 16) % (uint32_t)modulo), f) != EOF;
-	}
-	return fclose(f) == 0 && ok;
-}
-
-static int open_data(const struct job_spec *s, struct data **ret, struct err *err)
-{
-	char path[2][32] = { "", "" };
-	bool text = s->data.format == SPEC_FORMAT_TEXT;
-	const unsigned char images[16] = { 0, 0, 8, 3, 0, 0, IMAGES >> 8, 0, 0, 0, 0, 28, 0, 0, 0, 28 };
-	const unsigned char labels[8] = { 0, 0, 8, 1, 0, 0, IMAGES >> 8, 0 };
-	bool ok = text ? write_file(path[0], NULL, 0, TEXT_BYTES, 26, 'a')
-				   : write_file(path[0], images, 16, IMAGES * 28 * 28, 256, 0) &&
-			write_file(path[1], labels, 8, IMAGES, 10, 0);
-	struct data_file files[2] = { { path[0], "made up" }, { path[1], "made up" } };
-	int rc = ok ? data_open(s, files, text ? 1 : 2, "training_file", ret, err)
-				: err_set(err, ERR_IO, NULL, "the made-up data cannot be written");
-	for (int i = 0; i < 2; i++)
-		if (path[i][0])
-			unlink(path[i]);
+	cleanup(freep) char *text = NULL;
+	cleanup(json_doc_freep) struct json_doc *doc = NULL;
+	const struct json_val *metadata = NULL;
+	size_t bytes = 0;
+	int rc = file_read(path, JSON_BYTES_MAX, &text, &bytes, err);
+	if (!rc)
+		rc = json_doc_parse(text, bytes, JSON_BYTES_MAX, &doc, err);
+	if (!rc)
+		rc = spec_json_read(json_doc_root(doc), ret, &metadata, err);
 	return rc;
 }
 
-static void print(const struct bench_case *c, int threads, const char *metric, double value,
-	const char *unit, bool compare)
+static int64_t resident_bytes(void)
 {
-	printf("{\"case\":\"%s\",\"metric\":\"%s\",\"value\":%.6g,\"unit\":\"%s\"", c->name, metric,
-		value, unit);
-	if (compare && c->peer)
-		printf(",\"peer\":\"%s\",\"peer_value\":%.6g,\"ratio\":%.4g", c->peer, c->peer_value,
-			value / c->peer_value);
-	else
-		printf(",\"peer\":null,\"peer_value\":null,\"ratio\":null");
-	printf(",\"conditions\":\"%s: %d threads, batch %lld, backend %s; median step; peers were "
-		   "measured once on 2 vCPU of an AMD EPYC with AVX-512\"}\n",
-		c->name, threads, (long long)c->batch, engine_backend_cpu()->name);
+	char text[STATM_MAX] = "";
+	long long size = 0, resident = 0;
+	FILE *f = fopen("/proc/self/statm", "r");
+	if (!f)
+		return 0;
+	size_t n = fread(text, 1, sizeof(text) - 1, f);
+	fclose(f);
+	text[n] = 0;
+	return sscanf(text, "%lld %lld", &size, &resident) == 2 ? resident * sysconf(_SC_PAGESIZE) : 0;
+}
+
+static int64_t peak_bytes(void)
+{
+	struct rusage u = { 0 };
+	getrusage(RUSAGE_SELF, &u);
+	return (int64_t)u.ru_maxrss * 1024;
 }
 
 static int compare_doubles(const void *a, const void *b)
@@ -136,128 +80,115 @@ static int compare_doubles(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* Milliseconds by kind of operation: one operation at a time. */
-static int print_ops(const struct bench_case *c, struct engine *e, int threads, struct err *err)
+static void print(const struct plan *p, const struct engine_step *r, double step_ms, double plan_ms,
+	int64_t beyond, const char *backend, const struct by_kind *k, int steps)
 {
-	enum { ROUNDS = 10 };
-	double ms[PLAN_OP_COUNT] = { 0 };
-	for (int r = 0; r < ROUNDS; r++)
-		for (int i = 0; i < e->plan->op_count; i++) {
-			double begin = now();
-			int rc = engine_exec(e, i, i + 1, err);
-			if (rc)
-				return rc;
-			ms[e->plan->ops[i].kind] += (now() - begin) * 1e3 / ROUNDS;
+	bool language = r->tokens > 0;
+	printf(
+		"{\"step_ms\":%.4f,\"per_second\":%.6g,\"gflops\":%.6g,\"flops_per_step\":%.6g,"
+		"\"plan_ms\":%.4f,\"plan_bytes\":%lld,\"peak_bytes\":%lld,\"backend\":\"%s\",\"loss\":%.6g",
+		step_ms, (double)(language ? r->tokens : r->samples) / step_ms * 1e3,
+		p->flops_per_step / step_ms * 1e-6, p->flops_per_step, plan_ms, (long long)p->total_bytes,
+		(long long)beyond, backend, r->loss);
+	printf(",\"ops_ms\":{");
+	const char *comma = "";
+	for (int i = 0; i < PLAN_OP_COUNT; i++)
+		if (k->ms[i] > 0) {
+			printf("%s\"%s\":%.4f", comma, plan_op_word((enum plan_op_kind)i), k->ms[i] / steps);
+			comma = ",";
 		}
-	for (int k = 0; k < PLAN_OP_COUNT; k++)
-		if (ms[k] > 0)
-			print(c, threads, plan_op_word((enum plan_op_kind)k), ms[k], "ms", false);
-	return 0;
+	printf("}}\n");
 }
 
-static int measure(const struct bench_case *c, const struct job_spec *s, const struct plan *p,
-	struct engine *e, int threads, bool ops, struct err *err)
+static int measure(struct engine *e, int steps, struct by_kind *k, struct engine_step *r,
+	double *ret_ms, struct err *err)
 {
 	double step[STEPS_MAX];
-	int steps = (int)s->hyper.max_steps;
-	struct engine_step r = { 0 };
-	for (int i = -2; i < steps; i++) { /* two to warm up */
+	/* The first steps touch fresh memory: they do not count. */
+	int warm = steps / 3 > WARM_MIN ? steps / 3 : WARM_MIN;
+	for (int i = -warm; i < steps; i++) {
 		double begin = now();
-		int rc = engine_step(e, &r, err);
+		k->on = i >= 0;
+		int rc = engine_step(e, r, err);
 		if (rc)
 			return rc;
 		if (i >= 0)
 			step[i] = now() - begin;
 	}
 	qsort(step, (size_t)steps, sizeof(double), compare_doubles);
-	double median = step[steps / 2];
-	bool lm = c->family == SPEC_GPT2;
-	print(c, threads, lm ? "tokens per second" : "samples per second",
-		(double)(lm ? r.tokens : r.samples) / median, "1/s", true);
-	print(c, threads, "step", median * 1e3, "ms", false);
-	print(c, threads, "model FLOPs", p->flops_per_step / median * 1e-9, "GFLOP/s", false);
-	print(c, threads, "memory", (double)engine_memory_bytes(e) / 1048576, "MiB", false);
-	return ops ? print_ops(c, e, threads, err) : 0;
+	*ret_ms = step[steps / 2] * 1e3;
+	return 0;
 }
 
-static int run_case(const struct bench_case *c, int threads, int steps, bool ops, struct err *err)
+struct options {
+	const char *spec;
+	int64_t threads, steps;
+	bool ops;
+	struct data_file files[SPEC_FILES_MAX];
+	int file_count;
+};
+
+static int run(const struct options *o, struct err *err)
 {
-	struct job_spec s = make_spec(c, steps);
+	struct job_spec s;
+	struct by_kind kinds = { 0 };
+	struct engine_step r = { 0 };
 	cleanup(data_closep) struct data *d = NULL;
 	cleanup(plan_destroyp) struct plan *p = NULL;
 	cleanup(engine_destroyp) struct engine *e = NULL;
-	int rc = open_data(&s, &d, err);
+	int rc = read_spec(o->spec, &s, err);
+	if (!rc)
+		rc = data_open(&s, o->files, o->file_count, "training_file", NULL, &d, err);
 	double begin = now();
 	if (!rc)
 		rc = plan_compile(&s, NULL, &p, err);
-	double plan_ms = (now() - begin) * 1e3;
+	double plan_ms = (now() - begin) * 1e3, step_ms = 0;
+	int64_t before = resident_bytes();
+	const struct backend *backend = rc ? NULL : engine_backend_cpu(p->type);
 	if (!rc)
-		rc = engine_create(&s, p, engine_backend_cpu(), threads, &e, err);
+		rc = engine_create(&s, p, backend, (int)o->threads, &e, err);
 	if (!rc)
 		rc = engine_attach(e, d, NULL, err);
 	if (rc)
 		return rc;
 	engine_init_params(e);
-	print(c, threads, "plan", plan_ms, "ms", false);
-	return measure(c, &s, p, e, threads, ops, err);
+	if (o->ops)
+		engine_trace(e, on_op, &kinds);
+	rc = measure(e, (int)o->steps, &kinds, &r, &step_ms, err);
+	if (!rc)
+		print(p, &r, step_ms, plan_ms, peak_bytes() - before, backend->name, &kinds, (int)o->steps);
+	return rc;
 }
-
-struct options {
-	int threads, steps; /* 0 = the case's */
-	bool ops, any;
-	bool chosen[ARRAY_LEN(cases)];
-};
 
 static bool parse(int argc, char **argv, struct options *o)
 {
-	for (int i = 1; i < argc; i++) {
-		int64_t value = 0;
-		bool number = i + 1 < argc && num_parse_i64(argv[i + 1], 1, STEPS_MAX, &value) == 0;
-		if (!strcmp(argv[i], "--ops")) {
+	if (argc < 5 || num_parse_i64(argv[2], 1, 1024, &o->threads) ||
+		num_parse_i64(argv[3], 1, STEPS_MAX, &o->steps))
+		return false;
+	o->spec = argv[1];
+	for (int i = 4; i < argc; i++) {
+		if (!strcmp(argv[i], "--ops"))
 			o->ops = true;
-			continue;
-		}
-		if (!strcmp(argv[i], "--threads") && number) {
-			o->threads = (int)value;
-			i++;
-			continue;
-		}
-		if (!strcmp(argv[i], "--steps") && number) {
-			o->steps = (int)value;
-			i++;
-			continue;
-		}
-		bool known = false;
-		for (size_t k = 0; k < ARRAY_LEN(cases); k++)
-			if (!strcmp(argv[i], cases[k].name))
-				known = o->chosen[k] = o->any = true;
-		if (!known)
+		else if (o->file_count == SPEC_FILES_MAX)
 			return false;
+		else
+			o->files[o->file_count++] = (struct data_file){ argv[i], argv[i] };
 	}
-	return true;
+	return o->file_count > 0;
 }
 
 int main(int argc, char **argv)
 {
 	struct options o = { 0 };
+	struct err err = { 0 };
 	if (!parse(argc, argv, &o)) {
-		fprintf(stderr, "usage: bench-engine [CASE...] [--threads N] [--steps N] [--ops]\ncases:");
-		for (size_t i = 0; i < ARRAY_LEN(cases); i++)
-			fprintf(stderr, " %s", cases[i].name);
-		fprintf(stderr, "\n");
+		fprintf(stderr, "usage: bench-engine SPEC.json THREADS STEPS [--ops] FILE...\n");
 		return 2;
 	}
-	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-		const struct bench_case *c = &cases[i];
-		struct err err = { 0 };
-		if (o.any && !o.chosen[i])
-			continue;
-		if (run_case(
-				c, o.threads ? o.threads : c->threads, o.steps ? o.steps : c->steps, o.ops, &err)) {
-			fprintf(stderr, "bench-engine: %s: %s\n", c->name, err.message);
-			return 1;
-		}
-		fflush(stdout);
+	if (run(&o, &err)) {
+		fprintf(stderr, "bench-engine: %s: %s%s%s\n", o.spec, err.param, err.param[0] ? ": " : "",
+			err.message);
+		return 1;
 	}
 	return 0;
 }
