@@ -16,9 +16,13 @@ struct session_inputs {
 	int training_count;
 	struct data_file validation[SPEC_FILES_MAX];
 	int validation_count;
-	const char *resume_dir; /* a checkpoint folder, or NULL */
+	const char *init_dir;   /* Hugging Face files that training starts from; NULL: fresh weights */
+	const char *resume_dir; /* a checkpoint folder, or NULL; a LoRA one needs init_dir as well */
+	const char *tokenizer_path; /* tokenizer.json; NULL: the spec needs none */
+	const char *scratch_dir;    /* where data sets may put what they derive; NULL: TMPDIR */
 	int threads;
 	int64_t memory_bytes; /* what the device has; 0: not known */
+	double peak_flops;    /* of the device in the plan's type, for MFU; 0: not known, not told */
 };
 
 struct session {
