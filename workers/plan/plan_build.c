@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The builder that families write operations, buffers and parameters into. Called by plan.c and the
+ * The builder that families write operations, buffers and inputs into. Called by plan.c and the
  * family files only; one thread. */
 #include "workers/plan/plan_private.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-/* Largest single buffer: no device of ours comes near it, and sums of them cannot overflow. */
-static const int64_t buffer_bytes_max = INT64_C(1) << 44;
+/* Largest single tensor (64 TiB of fp32): no device of ours comes near it, and neither sums of them
+ * nor their bytes can overflow. */
+static const int64_t elements_max = INT64_C(1) << 44;
 
 void plan_build_fail(struct plan_build *b, int code, const char *param, const char *fmt, ...)
 {
@@ -23,14 +23,14 @@ void plan_build_fail(struct plan_build *b, int code, const char *param, const ch
 	b->code = err_set(b->err, code, param, "%s", text);
 }
 
-int64_t plan_build_floats(struct plan_build *b, int64_t x, int64_t y, int64_t z)
+int64_t plan_build_count(struct plan_build *b, int64_t x, int64_t y, int64_t z)
 {
 	int64_t n = 0;
-	if (__builtin_mul_overflow(x, y, &n) || __builtin_mul_overflow(n, z, &n) ||
-		__builtin_mul_overflow(n, INT64_C(4), &n) || n > buffer_bytes_max || n < 0) {
+	if (__builtin_mul_overflow(x, y, &n) || __builtin_mul_overflow(n, z, &n) || n > elements_max ||
+		n < 0) {
 		plan_build_fail(b, ERR_PLAN_TOO_LARGE, "$.model",
-			"a single tensor of the model would need more than 16 TiB");
-		return 4;
+			"a single tensor of the model would have more than 2^44 elements");
+		return 1;
 	}
 	return n;
 }
@@ -58,8 +58,8 @@ static bool grow(struct plan_build *b, void **items, int count, int *cap, size_t
 	return true;
 }
 
-static int add_buffer(struct plan_build *b, enum plan_buffer_kind kind, int64_t bytes, int last_op,
-	const char *fmt, va_list ap)
+static struct plan_buffer *add_buffer(struct plan_build *b, enum plan_buffer_kind kind,
+	enum plan_type type, int64_t count, const char *fmt, va_list ap)
 {
 	struct plan *p = b->p;
 	void *items = p->buffers;
@@ -67,82 +67,101 @@ static int add_buffer(struct plan_build *b, enum plan_buffer_kind kind, int64_t 
 		b, &items, p->buffer_count, &b->buffer_cap, sizeof(struct plan_buffer), PLAN_BUFFERS_MAX);
 	p->buffers = items;
 	if (!ok)
-		return -1;
-	struct plan_buffer *buf = &p->buffers[p->buffer_count];
-	*buf = (struct plan_buffer){ .kind = kind, .bytes = bytes, .first_op = -1, .last_op = last_op };
+		return NULL;
+	struct plan_buffer *buf = &p->buffers[p->buffer_count++];
+	*buf = (struct plan_buffer){ .kind = kind,
+		.type = type,
+		.bytes = count * plan_type_bytes(type),
+		.first_op = -1,
+		.last_op = -1 };
 	vsnprintf(buf->name, sizeof(buf->name), fmt, ap);
-	return p->buffer_count++;
-}
-
-int plan_build_buffer(
-	struct plan_build *b, enum plan_buffer_kind kind, int64_t bytes, const char *fmt, ...)
-{
-	va_list ap;
-	va_start(ap, fmt);
-	int i = add_buffer(b, kind, bytes, -1, fmt, ap);
-	va_end(ap);
-	return i;
+	return buf;
 }
 
 /* first_op 0 and last_op PLAN_OPS_MAX mark it until plan_layout knows the number of operations. */
-int plan_build_persistent(
-	struct plan_build *b, enum plan_buffer_kind kind, int64_t bytes, const char *fmt, ...)
+static void mark_persistent(struct plan_buffer *buf)
 {
-	va_list ap;
-	va_start(ap, fmt);
-	int i = add_buffer(b, kind, bytes, PLAN_OPS_MAX, fmt, ap);
-	va_end(ap);
-	if (i >= 0)
-		b->p->buffers[i].first_op = 0;
-	return i;
+	if (!buf)
+		return;
+	buf->first_op = 0;
+	buf->last_op = PLAN_OPS_MAX;
 }
 
-int plan_build_param(struct plan_build *b, struct plan_build_param def, const char *fmt, ...)
+static int index_of(const struct plan_build *b, const struct plan_buffer *buf)
 {
-	struct plan *p = b->p;
-	void *items = p->params;
-	bool ok =
-		grow(b, &items, p->param_count, &b->param_cap, sizeof(struct plan_param), PLAN_BUFFERS_MAX);
-	p->params = items;
-	if (!ok)
-		return -1;
-	struct plan_param pr = { .rank = def.rank,
-		.init = def.init,
-		.init_scale = def.init_scale,
-		.decay = def.rank > 1,
-		.moment1 = -1,
-		.moment2 = -1,
-		.count = 1 };
+	return buf ? (int)(buf - b->p->buffers) : -1;
+}
+
+int plan_build_buffer(struct plan_build *b, enum plan_buffer_kind kind, enum plan_type type,
+	int64_t count, const char *fmt, ...)
+{
 	va_list ap;
 	va_start(ap, fmt);
-	vsnprintf(pr.name, sizeof(pr.name), fmt, ap);
+	struct plan_buffer *buf = add_buffer(b, kind, type, count, fmt, ap);
 	va_end(ap);
-	for (int i = 0; i < def.rank; i++) {
-		pr.shape[i] = def.shape[i];
-		pr.count = plan_build_floats(b, pr.count, def.shape[i], 1) / 4;
+	return index_of(b, buf);
+}
+
+int plan_build_persistent(struct plan_build *b, enum plan_buffer_kind kind, enum plan_type type,
+	int64_t count, const char *fmt, ...)
+{
+	va_list ap;
+	va_start(ap, fmt);
+	struct plan_buffer *buf = add_buffer(b, kind, type, count, fmt, ap);
+	va_end(ap);
+	mark_persistent(buf);
+	return index_of(b, buf);
+}
+
+int plan_build_activation(struct plan_build *b, int64_t count, const char *fmt, ...)
+{
+	va_list ap;
+	va_start(ap, fmt);
+	struct plan_buffer *buf = add_buffer(b, PLAN_ACTIVATIONS, b->p->type, count, fmt, ap);
+	va_end(ap);
+	return index_of(b, buf);
+}
+
+int plan_build_statistic(struct plan_build *b, int64_t count, const char *fmt, ...)
+{
+	va_list ap;
+	va_start(ap, fmt);
+	struct plan_buffer *buf = add_buffer(b, PLAN_ACTIVATIONS, PLAN_F32, count, fmt, ap);
+	va_end(ap);
+	return index_of(b, buf);
+}
+
+static int *input_of(struct plan_inputs *inputs, enum plan_input which)
+{
+	switch (which) {
+	case PLAN_INPUT: return &inputs->input;
+	case PLAN_LABELS: return &inputs->labels;
+	case PLAN_POSITIONS: return &inputs->positions;
+	case PLAN_STARTS: return &inputs->starts;
+	case PLAN_BAGS: break;
 	}
-	int64_t bytes = pr.count * 4;
-	pr.weight = plan_build_persistent(b, PLAN_WEIGHTS, bytes, "%s", pr.name);
-	pr.gradient = plan_build_persistent(b, PLAN_GRADIENTS, bytes, "%s", pr.name);
-	bool adam = b->spec->hyper.optimizer == SPEC_ADAMW;
-	if (adam || b->spec->hyper.momentum > 0)
-		pr.moment1 = plan_build_persistent(b, PLAN_OPTIMIZER, bytes, "%s", pr.name);
-	if (adam)
-		pr.moment2 = plan_build_persistent(b, PLAN_OPTIMIZER, bytes, "%s", pr.name);
-	if (b->code)
-		return -1;
-	p->params[p->param_count] = pr;
-	return p->param_count++;
+	return &inputs->bags;
 }
 
-int plan_build_weight(const struct plan_build *b, int param)
+void plan_build_input(
+	struct plan_build *b, enum plan_input which, enum plan_type type, int64_t count)
 {
-	return b->code || param < 0 ? -1 : b->p->params[param].weight;
+	static const char *const word[] = { "input", "labels", "positions", "starts", "bags" };
+	struct plan *p = b->p;
+	*input_of(&p->inputs, which) =
+		plan_build_persistent(b, PLAN_DATA, type, count, "%s", word[which]);
+	for (int i = 0; i < PLAN_STAGING; i++)
+		*input_of(&p->staging[i], which) =
+			plan_build_persistent(b, PLAN_DATA, type, count, "%s.ahead%d", word[which], i);
 }
 
-int plan_build_gradient(const struct plan_build *b, int param)
+int plan_build_cast(struct plan_build *b, const char *name, int x, int64_t count)
 {
-	return b->code || param < 0 ? -1 : b->p->params[param].gradient;
+	if (b->p->type == PLAN_F32)
+		return x;
+	int y = plan_build_activation(b, count, "%.64s.cast", name);
+	plan_build_op(b, PLAN_OP_CAST, name, PLAN_OPERANDS(x, y), PLAN_DIMS(count), 0);
+	return y;
 }
 
 static void touch(struct plan_build *b, int buffer, int op)
@@ -169,11 +188,13 @@ struct plan_op *plan_build_op(struct plan_build *b, enum plan_op_kind kind, cons
 	int workspace = -1;
 	if (workspace_bytes > 0)
 		workspace = plan_build_buffer(
-			b, PLAN_WORKSPACE, workspace_bytes, "%.40s.%s", name, plan_op_word(kind));
+			b, PLAN_WORKSPACE, PLAN_U8, workspace_bytes, "%.60s.%s", name, plan_op_word(kind));
 	if (b->code)
 		return &b->sink_op;
 	struct plan_op *op = &p->ops[p->op_count];
-	*op = (struct plan_op){ .kind = kind, .phase = b->phase, .workspace = workspace };
+	*op = (struct plan_op){
+		.kind = kind, .phase = b->phase, .workspace = workspace, .recompute = b->recompute
+	};
 	snprintf(op->name, sizeof(op->name), "%s", name);
 	for (int i = 0; i < PLAN_OPERANDS_MAX; i++)
 		op->operand[i] = i < operand_count ? operands[i] : -1;
@@ -186,35 +207,8 @@ struct plan_op *plan_build_op(struct plan_build *b, enum plan_op_kind kind, cons
 	return op;
 }
 
-/* What a backend may use for one matrix product: packed panels of its blocks, for any number of
- * threads. A backend that would want more must do with less. */
-static int64_t dense_workspace(int64_t m, int64_t k, int64_t n)
+void plan_build_backward(struct plan_build *b)
 {
-	int64_t whole = 4 * (m * k + k * n + m * n) + 64 * 1024;
-	int64_t cap = 2 * 1024 * 1024;
-	return whole < cap ? whole : cap;
-}
-
-void plan_build_dense(struct plan_build *b, const struct plan_dense *d, int x, int y, int residual)
-{
-	struct plan_op *op = plan_build_op(b, PLAN_OP_LINEAR, d->name,
-		PLAN_OPERANDS(
-			x, plan_build_weight(b, d->weight), plan_build_weight(b, d->bias), y, residual),
-		PLAN_DIMS(d->m, d->k, d->n), dense_workspace(d->m, d->k, d->n));
-	op->act = d->act;
-	op->transposed = d->transposed;
-}
-
-void plan_build_dense_backward(
-	struct plan_build *b, const struct plan_dense *d, int x, int dy, int dx)
-{
-	struct plan_op *op = plan_build_op(b, PLAN_OP_LINEAR_BACKWARD_WEIGHT, d->name,
-		PLAN_OPERANDS(x, dy, plan_build_gradient(b, d->weight), plan_build_gradient(b, d->bias)),
-		PLAN_DIMS(d->m, d->k, d->n), 0);
-	op->transposed = d->transposed;
-	if (dx < 0)
-		return;
-	op = plan_build_op(b, PLAN_OP_LINEAR_BACKWARD_DATA, d->name,
-		PLAN_OPERANDS(dy, plan_build_weight(b, d->weight), dx), PLAN_DIMS(d->m, d->k, d->n), 0);
-	op->transposed = d->transposed;
+	b->p->backward_begin = b->p->op_count;
+	b->phase = PLAN_BACKWARD;
 }

@@ -32,25 +32,26 @@ static void conv_forward(struct plan_build *b, struct cnn_conv *c, bool pool)
 {
 	struct plan *p = b->p;
 	int64_t n = p->micro_batch;
-	c->weight = plan_build_param(b,
-		(struct plan_build_param){
-			PLAN_INIT_NORMAL, sqrt(2.0 / (9.0 * (double)c->in)), 4, { c->out, c->in, 3, 3 } },
+	c->weight = plan_param_add(b,
+		(struct plan_param_def){ PLAN_INIT_NORMAL, sqrt(2.0 / (9.0 * (double)c->in)), 4,
+			{ c->out, c->in, 3, 3 }, PLAN_TRAINED },
 		"%.48s.weight", c->name);
-	c->bias = plan_build_param(
-		b, (struct plan_build_param){ PLAN_INIT_ZERO, 0, 1, { c->out } }, "%.48s.bias", c->name);
-	c->y = plan_build_buffer(
-		b, PLAN_ACTIVATIONS, plan_build_floats(b, n * c->h, c->w, c->out), "%s", c->name);
-	plan_build_op(b, PLAN_OP_CONV, c->name,
-		PLAN_OPERANDS(c->x, plan_build_weight(b, c->weight), plan_build_weight(b, c->bias), c->y),
-		PLAN_DIMS(n, c->h, c->w, c->in, c->out), conv_workspace(c));
+	c->bias =
+		plan_param_add(b, (struct plan_param_def){ PLAN_INIT_ZERO, 0, 1, { c->out }, PLAN_TRAINED },
+			"%.48s.bias", c->name);
+	c->y = plan_build_activation(b, plan_build_count(b, n * c->h, c->w, c->out), "%s", c->name);
+	struct plan_op *op = plan_build_op(b, PLAN_OP_CONV, c->name,
+		PLAN_OPERANDS(c->x, plan_param_weight(b, c->weight), plan_param_weight(b, c->bias), c->y),
+		PLAN_DIMS(n, c->h, c->w, c->in, c->out, 3, 1, 1), conv_workspace(c));
+	op->act = PLAN_ACT_RELU;
 	c->pooled = -1;
 	if (!pool)
 		return;
-	int64_t bytes = plan_build_floats(b, n * (c->h / 2), c->w / 2, c->out);
-	c->pooled = plan_build_buffer(b, PLAN_ACTIVATIONS, bytes, "%.48s.pool", c->name);
-	c->pooled_from = plan_build_buffer(b, PLAN_ACTIVATIONS, bytes / 4, "%.48s.which", c->name);
+	int64_t count = plan_build_count(b, n * (c->h / 2), c->w / 2, c->out);
+	c->pooled = plan_build_activation(b, count, "%.48s.pool", c->name);
+	c->pooled_from = plan_build_buffer(b, PLAN_ACTIVATIONS, PLAN_U8, count, "%.48s.which", c->name);
 	plan_build_op(b, PLAN_OP_MAXPOOL, c->name, PLAN_OPERANDS(c->y, c->pooled, c->pooled_from),
-		PLAN_DIMS(n, c->h, c->w, c->out), 0);
+		PLAN_DIMS(n, c->h, c->w, c->out, 2, 2, 0), 0);
 }
 
 /* dy is the gradient of what follows (the pool's output, or y); returns the gradient of x. */
@@ -58,25 +59,25 @@ static int conv_backward(struct plan_build *b, const struct cnn_conv *c, int dy,
 {
 	struct plan *p = b->p;
 	int64_t n = p->micro_batch;
-	int64_t out_bytes = plan_build_floats(b, n * c->h, c->w, c->out);
+	int64_t out_count = plan_build_count(b, n * c->h, c->w, c->out);
 	if (c->pooled >= 0) {
-		int full = plan_build_buffer(b, PLAN_ACTIVATIONS, out_bytes, "d.%.48s", c->name);
+		int full = plan_build_activation(b, out_count, "d.%.48s", c->name);
 		plan_build_op(b, PLAN_OP_MAXPOOL_BACKWARD, c->name, PLAN_OPERANDS(dy, c->pooled_from, full),
-			PLAN_DIMS(n, c->h, c->w, c->out), 0);
+			PLAN_DIMS(n, c->h, c->w, c->out, 2, 2, 0), 0);
 		dy = full;
 	}
-	plan_build_op(b, PLAN_OP_RELU_BACKWARD, c->name, PLAN_OPERANDS(c->y, dy, dy),
-		PLAN_DIMS(out_bytes / 4), 0);
+	plan_build_op(
+		b, PLAN_OP_RELU_BACKWARD, c->name, PLAN_OPERANDS(c->y, dy, dy), PLAN_DIMS(out_count), 0);
 	plan_build_op(b, PLAN_OP_CONV_BACKWARD_WEIGHT, c->name,
-		PLAN_OPERANDS(c->x, dy, plan_build_gradient(b, c->weight), plan_build_gradient(b, c->bias)),
-		PLAN_DIMS(n, c->h, c->w, c->in, c->out), conv_workspace(c));
+		PLAN_OPERANDS(c->x, dy, plan_param_gradient(b, c->weight), plan_param_gradient(b, c->bias)),
+		PLAN_DIMS(n, c->h, c->w, c->in, c->out, 3, 1, 1), conv_workspace(c));
 	if (!want_dx)
 		return -1;
-	int dx = plan_build_buffer(
-		b, PLAN_ACTIVATIONS, plan_build_floats(b, n * c->h, c->w, c->in), "d.%.48s.in", c->name);
+	int dx =
+		plan_build_activation(b, plan_build_count(b, n * c->h, c->w, c->in), "d.%.48s.in", c->name);
 	plan_build_op(b, PLAN_OP_CONV_BACKWARD_DATA, c->name,
-		PLAN_OPERANDS(dy, plan_build_weight(b, c->weight), dx),
-		PLAN_DIMS(n, c->h, c->w, c->in, c->out), conv_workspace(c));
+		PLAN_OPERANDS(dy, plan_param_weight(b, c->weight), dx),
+		PLAN_DIMS(n, c->h, c->w, c->in, c->out, 3, 1, 1), conv_workspace(c));
 	return dx;
 }
 
@@ -105,11 +106,12 @@ void plan_family_cnn(struct plan_build *b)
 	struct plan *p = b->p;
 	if (!shape_ok(b))
 		return;
-	p->input = plan_build_persistent(b, PLAN_DATA,
-		plan_build_floats(b, p->micro_batch * p->in_height, p->in_width, p->in_channels), "input");
+	int64_t pixels =
+		plan_build_count(b, p->micro_batch * p->in_height, p->in_width, p->in_channels);
+	plan_build_input(b, PLAN_INPUT, PLAN_F32, pixels);
 	struct cnn_conv conv[CNN_CONVS_MAX];
 	int count = 0;
-	int x = p->input;
+	int x = plan_build_cast(b, "input", p->inputs.input, pixels);
 	int64_t h = p->in_height, w = p->in_width, channels = p->in_channels;
 	for (int s = 0; s < m->channel_count; s++) {
 		for (int k = 0; k < m->blocks_per_stage; k++) {
@@ -126,8 +128,7 @@ void plan_family_cnn(struct plan_build *b)
 	}
 	struct plan_head head = { 0 };
 	plan_head_forward(b, &head, "classifier", x, h * w * channels);
-	p->backward_begin = p->op_count;
-	b->phase = PLAN_BACKWARD;
+	plan_build_backward(b);
 	int dy = plan_head_backward(b, &head, true);
 	for (int i = count - 1; i >= 0; i--)
 		dy = conv_backward(b, &conv[i], dy, i > 0);

@@ -32,22 +32,24 @@ struct gpt2 {
 
 static int activation(const struct gpt2 *g, int64_t width, const char *prefix, const char *name)
 {
-	return plan_build_buffer(g->b, PLAN_ACTIVATIONS, plan_build_floats(g->b, g->rows, width, 1),
-		"%.56s.%s", prefix, name);
+	return plan_build_activation(
+		g->b, plan_build_count(g->b, g->rows, width, 1), "%.56s.%s", prefix, name);
 }
 
 static void norm_forward(const struct gpt2 *g, struct gpt2_norm *n, int x)
 {
-	n->gain = plan_build_param(
-		g->b, (struct plan_build_param){ PLAN_INIT_ONE, 0, 1, { g->c } }, "%.48s.weight", n->name);
-	n->bias = plan_build_param(
-		g->b, (struct plan_build_param){ PLAN_INIT_ZERO, 0, 1, { g->c } }, "%.48s.bias", n->name);
+	n->gain =
+		plan_param_add(g->b, (struct plan_param_def){ PLAN_INIT_ONE, 0, 1, { g->c }, PLAN_TRAINED },
+			"%.48s.weight", n->name);
+	n->bias = plan_param_add(g->b,
+		(struct plan_param_def){ PLAN_INIT_ZERO, 0, 1, { g->c }, PLAN_TRAINED }, "%.48s.bias",
+		n->name);
 	n->x = x;
 	n->y = activation(g, g->c, n->name, "y");
 	n->mean = activation(g, 1, n->name, "mean");
 	n->rstd = activation(g, 1, n->name, "rstd");
 	plan_build_op(g->b, PLAN_OP_LAYERNORM, n->name,
-		PLAN_OPERANDS(x, plan_build_weight(g->b, n->gain), plan_build_weight(g->b, n->bias), n->y,
+		PLAN_OPERANDS(x, plan_param_weight(g->b, n->gain), plan_param_weight(g->b, n->bias), n->y,
 			n->mean, n->rstd),
 		PLAN_DIMS(g->rows, g->c), 0);
 }
@@ -57,19 +59,20 @@ static void norm_backward(
 {
 	/* The workspace holds partial sums of the two parameter gradients, one pair per row block. */
 	struct plan_op *op = plan_build_op(g->b, PLAN_OP_LAYERNORM_BACKWARD, n->name,
-		PLAN_OPERANDS(n->x, plan_build_weight(g->b, n->gain), n->mean, n->rstd, dy, dx,
-			plan_build_gradient(g->b, n->gain), plan_build_gradient(g->b, n->bias)),
-		PLAN_DIMS(g->rows, g->c), plan_build_floats(g->b, 2 * PLAN_ROW_BLOCKS, g->c, 1));
+		PLAN_OPERANDS(n->x, plan_param_weight(g->b, n->gain), n->mean, n->rstd, dy, dx,
+			plan_param_gradient(g->b, n->gain), plan_param_gradient(g->b, n->bias)),
+		PLAN_DIMS(g->rows, g->c), 4 * plan_build_count(g->b, 2 * PLAN_ROW_BLOCKS, g->c, 1));
 	op->accumulate = accumulate;
 }
 
 static struct plan_dense dense(const struct gpt2 *g, char *name, int64_t k, int64_t n, double scale)
 {
 	struct plan_dense d = { .name = name, .m = g->rows, .k = k, .n = n };
-	d.weight = plan_build_param(g->b,
-		(struct plan_build_param){ PLAN_INIT_NORMAL, scale, 2, { k, n } }, "%.48s.weight", name);
-	d.bias = plan_build_param(
-		g->b, (struct plan_build_param){ PLAN_INIT_ZERO, 0, 1, { n } }, "%.48s.bias", name);
+	d.weight = plan_param_add(g->b,
+		(struct plan_param_def){ PLAN_INIT_NORMAL, scale, 2, { k, n }, PLAN_TRAINED },
+		"%.48s.weight", name);
+	d.bias = plan_param_add(g->b,
+		(struct plan_param_def){ PLAN_INIT_ZERO, 0, 1, { n }, PLAN_TRAINED }, "%.48s.bias", name);
 	return d;
 }
 
@@ -79,10 +82,10 @@ static int residual_forward(
 {
 	int y = activation(g, g->c, d->name, "residual");
 	if (!g->dropout) {
-		plan_build_dense(g->b, d, in, y, x);
+		plan_dense_forward(g->b, d, in, y, x);
 		return y;
 	}
-	plan_build_dense(g->b, d, in, y, -1);
+	plan_dense_forward(g->b, d, in, y, -1);
 	plan_build_op(
 		g->b, PLAN_OP_DROPOUT, d->name, PLAN_OPERANDS(y, y), PLAN_DIMS(g->rows * g->c, site), 0);
 	plan_build_op(g->b, PLAN_OP_ADD, d->name, PLAN_OPERANDS(x, y), PLAN_DIMS(g->rows * g->c), 0);
@@ -119,17 +122,17 @@ static void layer_forward(const struct gpt2 *g, struct gpt2_layer *l, int i, int
 	norm_forward(g, &l->ln_1, x);
 	l->attn = dense(g, l->name[0], g->c, 3 * g->c, g->scale);
 	l->qkv = activation(g, 3 * g->c, l->name[0], "y");
-	plan_build_dense(b, &l->attn, l->ln_1.y, l->qkv, -1);
+	plan_dense_forward(b, &l->attn, l->ln_1.y, l->qkv, -1);
 	l->att = activation(g, g->c, l->name[0], "att");
 	l->lse = activation(g, g->heads, l->name[0], "lse");
 	plan_build_op(b, PLAN_OP_ATTENTION, l->name[0], PLAN_OPERANDS(l->qkv, l->att, l->lse),
-		PLAN_DIMS(g->rows / g->t, g->t, g->c, g->heads), plan_build_floats(b, g->rows, g->c, 1));
+		PLAN_DIMS(g->rows / g->t, g->t, g->c, g->heads), 4 * plan_build_count(b, g->rows, g->c, 1));
 	l->attn_proj = dense(g, l->name[1], g->c, g->c, g->residual_scale);
 	l->mid = residual_forward(g, &l->attn_proj, l->att, x, 2 * i + 1);
 	norm_forward(g, &l->ln_2, l->mid);
 	l->fc = dense(g, l->name[2], g->c, 4 * g->c, g->scale);
 	l->pre = activation(g, 4 * g->c, l->name[2], "y");
-	plan_build_dense(b, &l->fc, l->ln_2.y, l->pre, -1);
+	plan_dense_forward(b, &l->fc, l->ln_2.y, l->pre, -1);
 	l->act = activation(g, 4 * g->c, l->name[2], "gelu");
 	plan_build_op(b, PLAN_OP_GELU, l->name[2], PLAN_OPERANDS(l->pre, l->act),
 		PLAN_DIMS(g->rows * 4 * g->c), 0);
@@ -143,23 +146,23 @@ static void layer_backward(const struct gpt2 *g, const struct gpt2_layer *l, int
 	struct plan_build *b = g->b;
 	int dy = residual_backward(g, &l->mlp_proj, dres, 2 * i + 2);
 	int dact = activation(g, 4 * g->c, l->name[2], "d.gelu");
-	plan_build_dense_backward(b, &l->mlp_proj, l->act, dy, dact);
+	plan_dense_backward(b, &l->mlp_proj, l->act, dy, dact, plan_gate_none);
 	plan_build_op(b, PLAN_OP_GELU_BACKWARD, l->name[2], PLAN_OPERANDS(l->pre, dact, dact),
 		PLAN_DIMS(g->rows * 4 * g->c), 0);
 	int dnorm = activation(g, g->c, l->ln_2.name, "d.y");
-	plan_build_dense_backward(b, &l->fc, l->ln_2.y, dact, dnorm);
+	plan_dense_backward(b, &l->fc, l->ln_2.y, dact, dnorm, plan_gate_none);
 	norm_backward(g, &l->ln_2, dnorm, dres, true);
 
 	dy = residual_backward(g, &l->attn_proj, dres, 2 * i + 1);
 	int datt = activation(g, g->c, l->name[0], "d.att");
-	plan_build_dense_backward(b, &l->attn_proj, l->att, dy, datt);
+	plan_dense_backward(b, &l->attn_proj, l->att, dy, datt, plan_gate_none);
 	int dqkv = activation(g, 3 * g->c, l->name[0], "d.qkv");
 	plan_build_op(b, PLAN_OP_ATTENTION_BACKWARD, l->name[0],
 		PLAN_OPERANDS(l->qkv, l->att, l->lse, datt, dqkv),
 		PLAN_DIMS(g->rows / g->t, g->t, g->c, g->heads),
-		plan_build_floats(b, g->rows, 2 * g->c + g->heads, 1));
+		4 * plan_build_count(b, g->rows, 2 * g->c + g->heads, 1));
 	dnorm = activation(g, g->c, l->ln_1.name, "d.y");
-	plan_build_dense_backward(b, &l->attn, l->ln_1.y, dqkv, dnorm);
+	plan_dense_backward(b, &l->attn, l->ln_1.y, dqkv, dnorm, plan_gate_none);
 	norm_backward(g, &l->ln_1, dnorm, dres, true);
 }
 
@@ -194,16 +197,18 @@ static void gpt2_build(struct gpt2 *g, struct gpt2_layer *layers)
 	struct plan_build *b = g->b;
 	struct plan *p = b->p;
 	const struct spec_model *m = &b->spec->model;
-	p->input = plan_build_persistent(b, PLAN_DATA, plan_build_floats(b, g->rows, 1, 1), "tokens");
-	int wte = plan_build_param(b,
-		(struct plan_build_param){ PLAN_INIT_NORMAL, g->scale, 2, { m->vocab_size, g->c } },
+	plan_build_input(b, PLAN_INPUT, PLAN_I32, g->rows);
+	int wte = plan_param_add(b,
+		(struct plan_param_def){
+			PLAN_INIT_NORMAL, g->scale, 2, { m->vocab_size, g->c }, PLAN_TRAINED },
 		"transformer.wte.weight");
-	int wpe = plan_build_param(b,
-		(struct plan_build_param){ PLAN_INIT_NORMAL, 0.02, 2, { m->n_positions, g->c } },
+	int wpe = plan_param_add(b,
+		(struct plan_param_def){
+			PLAN_INIT_NORMAL, 0.02, 2, { m->n_positions, g->c }, PLAN_TRAINED },
 		"transformer.wpe.weight");
 	int x = activation(g, g->c, "transformer", "embedding");
 	plan_build_op(b, PLAN_OP_EMBEDDING, "transformer.wte",
-		PLAN_OPERANDS(p->input, plan_build_weight(b, wte), plan_build_weight(b, wpe), x),
+		PLAN_OPERANDS(p->inputs.input, plan_param_weight(b, wte), plan_param_weight(b, wpe), x),
 		PLAN_DIMS(g->rows, g->t, g->c, m->vocab_size), 0);
 	if (g->dropout)
 		plan_build_op(b, PLAN_OP_DROPOUT, "transformer.wte", PLAN_OPERANDS(x, x),
@@ -223,15 +228,14 @@ static void gpt2_build(struct gpt2 *g, struct gpt2_layer *layers)
 		.n = m->vocab_size,
 		.transposed = true };
 	p->output = activation(g, m->vocab_size, head_name, "logits");
-	plan_build_dense(b, &head, ln_f.y, p->output, -1);
+	plan_dense_forward(b, &head, ln_f.y, p->output, -1);
 	plan_build_op(b, PLAN_OP_SOFTMAX_XENT, "loss",
-		PLAN_OPERANDS(p->output, p->labels, p->row_loss, p->row_hit),
+		PLAN_OPERANDS(p->output, p->inputs.labels, p->row_loss, p->row_hit),
 		PLAN_DIMS(g->rows, m->vocab_size), 0);
 
-	p->backward_begin = p->op_count;
-	b->phase = PLAN_BACKWARD;
+	plan_build_backward(b);
 	int dnorm = activation(g, g->c, ln_f.name, "d.y");
-	plan_build_dense_backward(b, &head, ln_f.y, p->output, dnorm);
+	plan_dense_backward(b, &head, ln_f.y, p->output, dnorm, plan_gate_none);
 	int dres = activation(g, g->c, "transformer", "d.residual");
 	norm_backward(g, &ln_f, dnorm, dres, false);
 	for (int i = (int)m->n_layer - 1; i >= 0 && !b->code; i--)
@@ -240,7 +244,8 @@ static void gpt2_build(struct gpt2 *g, struct gpt2_layer *layers)
 		plan_build_op(b, PLAN_OP_DROPOUT_BACKWARD, "transformer.wte", PLAN_OPERANDS(dres, dres),
 			PLAN_DIMS(g->rows * g->c, 0), 0);
 	plan_build_op(b, PLAN_OP_EMBEDDING_BACKWARD, "transformer.wte",
-		PLAN_OPERANDS(p->input, dres, plan_build_gradient(b, wte), plan_build_gradient(b, wpe)),
+		PLAN_OPERANDS(
+			p->inputs.input, dres, plan_param_gradient(b, wte), plan_param_gradient(b, wpe)),
 		PLAN_DIMS(g->rows, g->t, g->c, m->vocab_size), 0);
 }
 

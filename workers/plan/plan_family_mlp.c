@@ -6,12 +6,12 @@
 void plan_family_mlp(struct plan_build *b)
 {
 	struct plan *p = b->p;
-	int64_t features = plan_build_floats(b, p->in_channels, p->in_height, p->in_width) / 4;
-	p->input = plan_build_persistent(
-		b, PLAN_DATA, plan_build_floats(b, p->micro_batch, features, 1), "input");
+	int64_t features = plan_build_count(b, p->in_channels, p->in_height, p->in_width);
+	int64_t count = plan_build_count(b, p->micro_batch, features, 1);
+	plan_build_input(b, PLAN_INPUT, PLAN_F32, count);
+	int x = plan_build_cast(b, "input", p->inputs.input, count);
 	struct plan_head head = { 0 };
-	plan_head_forward(b, &head, "layers", p->input, features);
-	p->backward_begin = p->op_count;
-	b->phase = PLAN_BACKWARD;
+	plan_head_forward(b, &head, "layers", x, features);
+	plan_build_backward(b);
 	(void)plan_head_backward(b, &head, false);
 }

@@ -17,12 +17,12 @@ static void loss(struct plan_build *b, int y)
 {
 	struct plan *p = b->p;
 	if (p->task == SPEC_REGRESSION)
-		plan_build_op(b, PLAN_OP_MSE, "loss", PLAN_OPERANDS(y, p->labels, p->row_loss),
+		plan_build_op(b, PLAN_OP_MSE, "loss", PLAN_OPERANDS(y, p->inputs.labels, p->row_loss),
 			PLAN_DIMS(p->rows, p->n_classes), 0);
 	else
 		plan_build_op(b, PLAN_OP_SOFTMAX_XENT, "loss",
-			PLAN_OPERANDS(y, p->labels, p->row_loss, p->row_hit), PLAN_DIMS(p->rows, p->n_classes),
-			0);
+			PLAN_OPERANDS(y, p->inputs.labels, p->row_loss, p->row_hit),
+			PLAN_DIMS(p->rows, p->n_classes), 0);
 	p->output = y;
 }
 
@@ -45,14 +45,16 @@ void plan_head_forward(
 			.n = n,
 			.transposed = true,
 			.act = last ? PLAN_ACT_NONE : PLAN_ACT_RELU };
-		d->weight = plan_build_param(b,
-			(struct plan_build_param){ PLAN_INIT_NORMAL, he_scale(k, !last), 2, { n, k } },
+		d->weight = plan_param_add(b,
+			(struct plan_param_def){
+				PLAN_INIT_NORMAL, he_scale(k, !last), 2, { n, k }, PLAN_TRAINED },
 			"%s.weight", h->name[i]);
-		d->bias = plan_build_param(
-			b, (struct plan_build_param){ PLAN_INIT_ZERO, 0, 1, { n } }, "%s.bias", h->name[i]);
-		h->x[i + 1] = plan_build_buffer(
-			b, PLAN_ACTIVATIONS, plan_build_floats(b, p->rows, n, 1), "%s", h->name[i]);
-		plan_build_dense(b, d, h->x[i], h->x[i + 1], -1);
+		d->bias =
+			plan_param_add(b, (struct plan_param_def){ PLAN_INIT_ZERO, 0, 1, { n }, PLAN_TRAINED },
+				"%s.bias", h->name[i]);
+		h->x[i + 1] =
+			plan_build_activation(b, plan_build_count(b, p->rows, n, 1), "%s", h->name[i]);
+		plan_dense_forward(b, d, h->x[i], h->x[i + 1], -1);
 		if (!last && b->spec->hyper.dropout > 0)
 			plan_build_op(b, PLAN_OP_DROPOUT, h->name[i], PLAN_OPERANDS(h->x[i + 1], h->x[i + 1]),
 				PLAN_DIMS(p->rows * n, i), 0);
@@ -68,9 +70,9 @@ int plan_head_backward(struct plan_build *b, struct plan_head *h, bool want_dx)
 		const struct plan_dense *d = &h->dense[i];
 		int dx = -1;
 		if (i > 0 || want_dx)
-			dx = plan_build_buffer(
-				b, PLAN_ACTIVATIONS, plan_build_floats(b, d->m, d->k, 1), "d.%.48s.in", d->name);
-		plan_build_dense_backward(b, d, h->x[i], dy, dx);
+			dx =
+				plan_build_activation(b, plan_build_count(b, d->m, d->k, 1), "d.%.48s.in", d->name);
+		plan_dense_backward(b, d, h->x[i], dy, dx, plan_gate_none);
 		if (i > 0) {
 			/* Dropout happened after the ReLU; both only scale, so the order back is free. */
 			if (b->spec->hyper.dropout > 0)

@@ -81,17 +81,33 @@ static int64_t place(struct plan_buffer *b, int64_t at, int op_count)
 	return at + aligned(b->bytes);
 }
 
+/* The flat ranges: one member of every dense trained parameter, in their order. */
+enum member { MASTER, GRADIENT, MOMENT1, MOMENT2, AVERAGE, COPY, MEMBER_COUNT };
+
+static int member_of(const struct plan_param *pr, enum member m)
+{
+	switch (m) {
+	case MASTER: return pr->master;
+	case GRADIENT: return pr->gradient;
+	case MOMENT1: return pr->moment1;
+	case MOMENT2: return pr->moment2;
+	case AVERAGE: return pr->average;
+	case COPY: return pr->weight == pr->master ? -1 : pr->weight;
+	case MEMBER_COUNT: break;
+	}
+	return -1;
+}
+
+/* Flat ranges first, then whatever else persists. */
 static int64_t place_persistent(struct plan *p)
 {
 	int64_t at = 0;
-	for (int i = 0; i < p->param_count; i++)
-		at = place(&p->buffers[p->params[i].weight], at, p->op_count);
-	for (int i = 0; i < p->param_count; i++)
-		at = place(&p->buffers[p->params[i].gradient], at, p->op_count);
-	for (int i = 0; i < p->param_count && p->params[i].moment1 >= 0; i++)
-		at = place(&p->buffers[p->params[i].moment1], at, p->op_count);
-	for (int i = 0; i < p->param_count && p->params[i].moment2 >= 0; i++)
-		at = place(&p->buffers[p->params[i].moment2], at, p->op_count);
+	for (int m = 0; m < MEMBER_COUNT; m++)
+		for (int i = 0; i < p->param_count; i++) {
+			int buffer = p->params[i].flat >= 0 ? member_of(&p->params[i], (enum member)m) : -1;
+			if (buffer >= 0)
+				at = place(&p->buffers[buffer], at, p->op_count);
+		}
 	for (int i = 0; i < p->buffer_count; i++)
 		if (p->buffers[i].last_op == PLAN_OPS_MAX)
 			at = place(&p->buffers[i], at, p->op_count);

@@ -1,9 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What the files of workers/plan share: the builder that families write into. Nobody else includes
- * this. The first failure sticks in the builder; later calls do nothing, so families check once. */
+ * this. The first failure sticks in the builder; later calls do nothing (they return -1 or a place
+ * to write to), so families check b->code once in a while and never each call.
+ *
+ * How a family is written (plan_build.c, plan_param.c, plan_dense.c have the functions):
+ *
+ *	plan_build_input(b, PLAN_INPUT, PLAN_F32, count);        inputs besides the labels
+ *	x = plan_build_cast(b, "input", b->p->inputs.input, count);   into the plan's type
+ *	w = plan_param_add(b, (struct plan_param_def){ ... }, "layers.%d.weight", i);
+ *	y = plan_build_activation(b, rows * n, "layers.%d", i);
+ *	plan_dense_forward(b, &dense, x, y, -1);                 operations of the forward pass, loss
+ *	plan_build_backward(b);                                  from here on: the backward pass
+ *	plan_dense_backward(b, &dense, x, dy, dx, plan_gate_none);
+ *
+ * A buffer lives from the first to the last operation that names it as an operand; whatever engine
+ * or a later micro-batch must find is persistent. Operations of the optimizer follow by themselves
+ * from the parameters and tables (plan_optimize.c). */
 #pragma once
 
 #include "workers/plan/plan.h"
+
+/* A sparse table: its parameter and the buffers that keep a step's gradient. */
+struct plan_table {
+	int param;
+	int64_t rows, d, lookups;
+	int ids;   /* int32 [batch, lookups] */
+	int grads; /* fp32 [batch, d] */
+};
 
 struct plan_build {
 	struct plan *p;
@@ -11,7 +34,10 @@ struct plan_build {
 	struct err *err;
 	int code;
 	int op_cap, buffer_cap, param_cap;
-	enum plan_phase phase;  /* of the next operations */
+	enum plan_phase phase; /* of the next operations */
+	bool recompute;        /* the next operations repeat a part of the forward pass */
+	struct plan_table table[SPEC_TABLES_MAX];
+	int table_count;
 	struct plan_op sink_op; /* written to after a failure */
 };
 
@@ -19,30 +45,34 @@ struct plan_build {
 void plan_build_fail(struct plan_build *b, int code, const char *param, const char *fmt, ...)
 	printf_like(4, 5);
 
-/* Bytes of a and b and ... elements of 4 bytes; fails the builder when it overflows. */
-int64_t plan_build_floats(struct plan_build *b, int64_t x, int64_t y, int64_t z);
+/* x * y * z elements; fails the builder when a tensor of them is out of every bound. Use it for
+ * each product of dimensions that the spec gives. */
+int64_t plan_build_count(struct plan_build *b, int64_t x, int64_t y, int64_t z);
 
 /* A buffer whose lifetime follows from the operations that name it. */
-int plan_build_buffer(struct plan_build *b, enum plan_buffer_kind kind, int64_t bytes,
-	const char *fmt, ...) printf_like(4, 5);
+int plan_build_buffer(struct plan_build *b, enum plan_buffer_kind kind, enum plan_type type,
+	int64_t count, const char *fmt, ...) printf_like(5, 6);
 /* A buffer that lives through the whole step. */
-int plan_build_persistent(struct plan_build *b, enum plan_buffer_kind kind, int64_t bytes,
-	const char *fmt, ...) printf_like(4, 5);
-
-/* A parameter with its gradient and optimizer buffers; returns its index in params. */
-struct plan_build_param {
-	enum plan_init init;
-	double init_scale;
-	int rank;
-	int64_t shape[PLAN_RANK_MAX];
-};
-int plan_build_param(struct plan_build *b, struct plan_build_param def, const char *fmt, ...)
+int plan_build_persistent(struct plan_build *b, enum plan_buffer_kind kind, enum plan_type type,
+	int64_t count, const char *fmt, ...) printf_like(5, 6);
+/* plan_build_buffer of PLAN_ACTIVATIONS: in the plan's type (values and their gradients), and in
+ * fp32 (statistics). */
+int plan_build_activation(struct plan_build *b, int64_t count, const char *fmt, ...)
 	printf_like(3, 4);
-int plan_build_weight(const struct plan_build *b, int param);
-int plan_build_gradient(const struct plan_build *b, int param);
+int plan_build_statistic(struct plan_build *b, int64_t count, const char *fmt, ...)
+	printf_like(3, 4);
 
-/* Appends an operation in the builder's phase; the caller fills the flags. operands and dims end
- * at the given counts. workspace_bytes 0 = none. Never NULL. */
+/* An input of the micro-batch, with its staging copies; sets p->inputs and p->staging. The labels
+ * and the losses of the rows are there before the family is called. */
+enum plan_input { PLAN_INPUT, PLAN_LABELS, PLAN_POSITIONS, PLAN_STARTS, PLAN_BAGS };
+void plan_build_input(
+	struct plan_build *b, enum plan_input which, enum plan_type type, int64_t count);
+/* An fp32 buffer in the plan's type: itself in fp32, else an activation that an operation fills. */
+int plan_build_cast(struct plan_build *b, const char *name, int x, int64_t count);
+
+/* Appends an operation in the builder's phase; the caller fills the rest (act, scalar, shift,
+ * flags). operands and dims end at the given counts. workspace_bytes 0 = none. Never NULL; valid
+ * until the next call. */
 struct plan_op *plan_build_op(struct plan_build *b, enum plan_op_kind kind, const char *name,
 	const int *operands, int operand_count, const int64_t *dims, int dim_count,
 	int64_t workspace_bytes);
@@ -51,22 +81,77 @@ struct plan_op *plan_build_op(struct plan_build *b, enum plan_op_kind kind, cons
 #define PLAN_DIMS(...) \
 	(const int64_t[]){ __VA_ARGS__ }, (int)ARRAY_LEN(((int64_t[]){ __VA_ARGS__ }))
 
-/* x[M,K] -> act(x w + b) + residual, and its backward. Dense layers of every family. */
+/* Between the loss and the first operation of the backward pass. */
+void plan_build_backward(struct plan_build *b);
+
+/* A parameter with the buffers that its role asks for (plan.h, struct plan_param); returns its
+ * index in params. */
+struct plan_param_def {
+	enum plan_init init;
+	double init_scale;
+	int rank;
+	int64_t shape[PLAN_RANK_MAX];
+	enum plan_role role; /* 0 = trained */
+};
+int plan_param_add(struct plan_build *b, struct plan_param_def def, const char *fmt, ...)
+	printf_like(3, 4);
+/* A sparse table [rows, d], fp32, and its gradient's buffers; returns its index in b->table. All
+ * tables of a model are added one after the other, with no other parameter between them. */
+int plan_param_table(struct plan_build *b, int64_t rows, int64_t d, int64_t lookups,
+	double init_scale, const char *fmt, ...) printf_like(6, 7);
+/* Buffers of a parameter; -1 for parameter -1 and where there is none (gradient of a frozen one).
+ */
+int plan_param_weight(const struct plan_build *b, int param);
+int plan_param_gradient(const struct plan_build *b, int param);
+
+/* A dense layer: y[M,N] = act(alpha x[M,K] w + bias) + residual. */
 struct plan_dense {
-	const char *name;
+	const char *name; /* of the operations; outlives the calls only */
 	int weight, bias; /* parameters; bias -1 = none */
 	int64_t m, k, n;
-	bool transposed;
+	int64_t ldx, ldy;         /* elements between rows of x and of y; 0 = k, n */
+	int64_t x_shift, y_shift; /* first element: x or y is a part of wider rows */
+	bool transposed;          /* the weight is [N,K] */
 	enum plan_activation act;
+	int pre;      /* GELU: buffer of the value before; -1 = not kept. Not read otherwise */
+	double alpha; /* 0 = 1 */
 };
-void plan_build_dense(struct plan_build *b, const struct plan_dense *d, int x, int y, int residual);
-void plan_build_dense_backward(
-	struct plan_build *b, const struct plan_dense *d, int x, int dy, int dx);
+/* What a gradient of the layer's input passes on its way out: act'(buffer). */
+struct plan_gate {
+	enum plan_activation act;
+	int buffer;
+};
+static const struct plan_gate plan_gate_none = { PLAN_ACT_NONE, -1 };
 
-/* Families. */
+/* residual -1 = none, or y itself. */
+void plan_dense_forward(
+	struct plan_build *b, const struct plan_dense *d, int x, int y, int residual);
+/* Gradients of weight and bias; nothing when both are frozen. */
+void plan_dense_backward_weight(struct plan_build *b, const struct plan_dense *d, int x, int dy);
+/* dx = (alpha dy w' + residual) * gate; residual may be dx itself, -1 = none. dy lies as y does, dx
+ * (and residual, gate) as x does. */
+void plan_dense_backward_data(struct plan_build *b, const struct plan_dense *d, int dy, int dx,
+	int residual, struct plan_gate gate);
+/* Both; dx -1: only the weights'. */
+void plan_dense_backward(
+	struct plan_build *b, const struct plan_dense *d, int x, int dy, int dx, struct plan_gate gate);
+
+/* Bytes of scratch. The plan may not include the backend: each repeats the formula of the header
+ * named, and a unit test of the engine holds them together. */
+/* A product of these sizes, in any order (cpu/gemm.h). */
+int64_t plan_workspace_product(int64_t m, int64_t n, int64_t k);
+/* cpu/workspace.h */
+int64_t plan_workspace_norm_backward(int64_t c, bool with_bias);
+int64_t plan_workspace_attention(int64_t b, int64_t t, int64_t kv_heads, int64_t head_size);
+int64_t plan_workspace_attention_backward(int64_t b, int64_t t, int64_t heads, int64_t head_size);
+int64_t plan_workspace_classifier(int64_t chunk, int64_t v, int64_t c, enum plan_type type);
+
+/* Families: forward pass and loss, plan_build_backward, backward pass. */
 void plan_family_mlp(struct plan_build *b);
 void plan_family_cnn(struct plan_build *b);
 void plan_family_gpt2(struct plan_build *b);
+void plan_family_llama(struct plan_build *b);
+void plan_family_dlrm(struct plan_build *b);
 
 /* Hidden layers with ReLU and dropout, then the output layer and the loss; forward only.
  * plan_head_backward emits the rest and returns the buffer of dx (-1 unless want_dx). */
@@ -80,6 +165,12 @@ struct plan_head {
 void plan_head_forward(
 	struct plan_build *b, struct plan_head *h, const char *prefix, int x, int64_t features);
 int plan_head_backward(struct plan_build *b, struct plan_head *h, bool want_dx);
+
+/* What every spec must keep whatever the family: tasks, formats, numbers in range. */
+int plan_check(const struct job_spec *s, struct err *err) must_check;
+
+/* The optimizer's operations and the sizes that follow from the parameters. */
+void plan_optimize(struct plan_build *b);
 
 /* Assigns offsets: persistent buffers first, then the others by lifetime. */
 int plan_layout(struct plan *p, struct err *err) must_check;

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Parameters and sparse tables, with the buffers that role, precision and optimizer ask for (the
+ * rules are in plan.h). Called by the family files. */
+#include "workers/plan/plan_private.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static struct plan_param *append(struct plan_build *b)
+{
+	struct plan *p = b->p;
+	if (b->code)
+		return NULL;
+	if (p->param_count == b->param_cap) {
+		int next = b->param_cap ? b->param_cap * 2 : 256;
+		void *mem = p->param_count < PLAN_BUFFERS_MAX
+			? realloc(p->params, (size_t)next * sizeof(*p->params))
+			: NULL;
+		if (!mem) {
+			plan_build_fail(b, ERR_NO_MEMORY, NULL, "no memory for the plan");
+			return NULL;
+		}
+		p->params = mem;
+		b->param_cap = next;
+	}
+	return &p->params[p->param_count];
+}
+
+static void add_optimizer(struct plan_build *b, struct plan_param *pr)
+{
+	const struct spec_hyper *h = &b->spec->hyper;
+	bool adam = h->optimizer == SPEC_ADAMW;
+	if (adam || h->momentum > 0)
+		pr->moment1 = plan_build_persistent(b, PLAN_OPTIMIZER, PLAN_F32, pr->count, "%s", pr->name);
+	if (adam)
+		pr->moment2 = plan_build_persistent(b, PLAN_OPTIMIZER, PLAN_F32, pr->count, "%s", pr->name);
+	if (h->ema_decay > 0)
+		pr->average = plan_build_persistent(b, PLAN_OPTIMIZER, PLAN_F32, pr->count, "%s", pr->name);
+}
+
+static int add(struct plan_build *b, struct plan_param pr)
+{
+	bool narrow = b->p->type != PLAN_F32 && pr.rank >= 2 && pr.role != PLAN_STATE && !pr.sparse;
+	pr.weight = plan_build_persistent(
+		b, PLAN_WEIGHTS, narrow ? b->p->type : PLAN_F32, pr.count, "%s", pr.name);
+	pr.master = pr.weight;
+	if (pr.role == PLAN_TRAINED) {
+		if (narrow)
+			pr.master = plan_build_persistent(b, PLAN_OPTIMIZER, PLAN_F32, pr.count, "%s", pr.name);
+		if (!pr.sparse)
+			pr.gradient =
+				plan_build_persistent(b, PLAN_GRADIENTS, PLAN_F32, pr.count, "%s", pr.name);
+		add_optimizer(b, &pr);
+	}
+	struct plan_param *at = append(b);
+	if (b->code)
+		return -1;
+	*at = pr;
+	return b->p->param_count++;
+}
+
+static const struct plan_param none = {
+	.count = 1,
+	.weight = -1,
+	.master = -1,
+	.gradient = -1,
+	.moment1 = -1,
+	.moment2 = -1,
+	.average = -1,
+	.flat = -1,
+};
+
+int plan_param_add(struct plan_build *b, struct plan_param_def def, const char *fmt, ...)
+{
+	struct plan_param pr = none;
+	pr.rank = def.rank;
+	pr.init = def.init;
+	pr.init_scale = def.init_scale;
+	pr.role = def.role;
+	pr.decay = def.role == PLAN_TRAINED && def.rank > 1;
+	va_list ap;
+	va_start(ap, fmt);
+	vsnprintf(pr.name, sizeof(pr.name), fmt, ap);
+	va_end(ap);
+	for (int i = 0; i < def.rank; i++) {
+		pr.shape[i] = def.shape[i];
+		pr.count = plan_build_count(b, pr.count, def.shape[i], 1);
+	}
+	return add(b, pr);
+}
+
+int plan_param_table(struct plan_build *b, int64_t rows, int64_t d, int64_t lookups,
+	double init_scale, const char *fmt, ...)
+{
+	struct plan *p = b->p;
+	struct plan_param pr = none;
+	pr.rank = 2;
+	pr.shape[0] = rows;
+	pr.shape[1] = d;
+	pr.count = plan_build_count(b, rows, d, 1);
+	pr.init = PLAN_INIT_UNIFORM;
+	pr.init_scale = init_scale;
+	pr.sparse = true;
+	va_list ap;
+	va_start(ap, fmt);
+	vsnprintf(pr.name, sizeof(pr.name), fmt, ap);
+	va_end(ap);
+	if (b->table_count >= SPEC_TABLES_MAX)
+		plan_build_fail(b, ERR_INVALID_VALUE, "$.model.config.table_rows",
+			"a model has at most %d tables", SPEC_TABLES_MAX);
+	struct plan_table t = { .rows = rows, .d = d, .lookups = lookups };
+	t.param = add(b, pr);
+	t.ids = plan_build_persistent(b, PLAN_GRADIENTS, PLAN_I32,
+		plan_build_count(b, p->batch, lookups, 1), "%.64s.ids", pr.name);
+	t.grads = plan_build_persistent(
+		b, PLAN_GRADIENTS, PLAN_F32, plan_build_count(b, p->batch, d, 1), "%.64s.grads", pr.name);
+	if (b->code)
+		return -1;
+	if (p->sparse_count == 0)
+		p->sparse_first = t.param;
+	p->sparse_count++;
+	b->table[b->table_count] = t;
+	return b->table_count++;
+}
+
+int plan_param_weight(const struct plan_build *b, int param)
+{
+	return b->code || param < 0 ? -1 : b->p->params[param].weight;
+}
+
+int plan_param_gradient(const struct plan_build *b, int param)
+{
+	return b->code || param < 0 ? -1 : b->p->params[param].gradient;
+}
