@@ -1,38 +1,42 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The engine's life: memory, parameters, state and tensors. Called by the trainer's loop, from the
- * one thread that owns the engine. */
+ * The engine's life: memory, data and state. Called by the trainer, from the one thread that owns
+ * the engine. */
 #include "workers/engine/engine.h"
 
 #include "workers/engine/engine_private.h"
-#include "workers/engine/rng.h"
 
-#include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
+#include <unistd.h>
 
 enum { ENGINE_THREADS_MAX = 1024 };
 
-/* Neighbouring parameters with the same decay become one range, padding included (it stays 0). */
-static int make_segments(struct engine *e, struct err *err)
+void *engine_buffer(const struct engine *e, int buffer)
+{
+	return buffer < 0 ? NULL : e->arena + e->plan->buffers[buffer].offset;
+}
+
+struct data_batch engine_batch(const struct engine *e, const struct plan_inputs *in)
+{
+	return (struct data_batch){ .input = engine_buffer(e, in->input),
+		.labels = engine_buffer(e, in->labels),
+		.positions = engine_buffer(e, in->positions),
+		.starts = engine_buffer(e, in->starts),
+		.bags = engine_buffer(e, in->bags) };
+}
+
+/* Host memory beside the plan's: a few rows. */
+static int prepare_host(struct engine *e, struct err *err)
 {
 	const struct plan *p = e->plan;
-	e->segments = calloc((size_t)p->param_count, sizeof(*e->segments));
-	if (!e->segments)
-		return err_set(err, ERR_NO_MEMORY, NULL, "no memory for the parameters' table");
-	int64_t base = p->buffers[p->params[0].weight].offset;
-	for (int i = 0; i < p->param_count; i++) {
-		int64_t begin = (p->buffers[p->params[i].weight].offset - base) / 4;
-		int64_t end = i + 1 < p->param_count
-			? (p->buffers[p->params[i + 1].weight].offset - base) / 4
-			: p->flat_count;
-		float decay = p->params[i].decay ? (float)e->spec->hyper.weight_decay : 0.0f;
-		struct backend_segment *last = &e->segments[e->segment_count - (e->segment_count > 0)];
-		if (e->segment_count > 0 && last->decay == decay)
-			last->end = end;
-		else
-			e->segments[e->segment_count++] = (struct backend_segment){ begin, end, decay };
-	}
+	int64_t running = 0, scratch = p->micro_batch;
+	for (int i = 0; i < p->param_count; i++)
+		running += p->params[i].role == PLAN_STATE ? p->params[i].count : 0;
+	if (engine_is_language(e))
+		scratch = p->params[p->head].shape[1];
+	e->running = calloc((size_t)running + 1, sizeof(float));
+	e->scratch = calloc((size_t)scratch, sizeof(float));
+	if (!e->running || !e->scratch)
+		return err_set(err, ERR_NO_MEMORY, NULL, "no memory for the engine");
 	return 0;
 }
 
@@ -42,24 +46,33 @@ int engine_create(const struct job_spec *spec, const struct plan *plan,
 	if (threads < 1 || threads > ENGINE_THREADS_MAX)
 		return err_set(err, ERR_INVALID_VALUE, NULL, "threads must be 1 to %d, not %d",
 			ENGINE_THREADS_MAX, threads);
+	if (backend->act_type != plan->type)
+		return err_set(err, ERR_INTERNAL, NULL, "the plan is in %s, the backend %s in %s",
+			plan_type_word(plan->type), backend->name, plan_type_word(backend->act_type));
 	cleanup(engine_destroyp) struct engine *e = calloc(1, sizeof(*e));
 	if (!e)
 		return err_set(err, ERR_NO_MEMORY, NULL, "no memory for the engine");
 	e->spec = spec;
 	e->plan = plan;
 	e->backend = backend;
-	e->state.seed = spec->seed;
+	e->state = (struct engine_state){ .seed = spec->seed,
+		.loss_scale = plan->type == PLAN_F16 ? ENGINE_SCALE_FIRST : 1.0 };
 	void *arena = NULL;
 	int rc = backend->open(threads, &e->ctx, err);
 	if (!rc)
 		rc = backend->map(e->ctx, plan->total_bytes, &arena, err);
 	e->arena = arena;
 	if (!rc)
-		rc = make_segments(e, err);
+		rc = prepare_host(e, err);
+	if (!rc)
+		rc = engine_tensor_prepare(e, err);
 	if (!rc)
 		rc = engine_exec_prepare(e, err);
 	if (rc)
 		return rc;
+	if (plan->rope >= 0)
+		backend->rope_table(
+			plan->sequence_length, plan->head_size, plan->rope_theta, engine_buffer(e, plan->rope));
 	*ret = take_ptr(e);
 	return 0;
 }
@@ -68,8 +81,13 @@ void engine_destroy(struct engine *e)
 {
 	if (!e)
 		return;
-	engine_exec_finish(e);
+	if (e->loader)
+		loader_close(e->loader);
 	free(e->segments);
+	free(e->slots);
+	free(e->running);
+	free(e->scratch);
+	free(e->keys);
 	if (e->ctx)
 		e->backend->close(e->ctx);
 	free(e);
@@ -81,56 +99,10 @@ void engine_destroyp(struct engine **e)
 	*e = NULL;
 }
 
-/* Two independent normal numbers from each pair of uniform ones. */
-static void normal(uint64_t key, double deviation, int64_t count, float *out)
-{
-#pragma omp parallel for schedule(static) if (count > 4096)
-	for (int64_t i = 0; i < count; i += 2) {
-		double radius = deviation * sqrt(-2.0 * log(rng_uniform(key, (uint64_t)i)));
-		double angle = 2.0 * M_PI * rng_uniform(key, (uint64_t)i + 1);
-		out[i] = (float)(radius * cos(angle));
-		if (i + 1 < count)
-			out[i + 1] = (float)(radius * sin(angle));
-	}
-}
-
-static void init_param(const struct engine *e, int i)
-{
-	const struct plan_param *p = &e->plan->params[i];
-	float *w = engine_buffer(e, p->weight);
-	uint64_t key = rng_key((uint64_t)e->state.seed, RNG_PARAMETERS, (uint64_t)i);
-	switch (p->init) {
-	case PLAN_INIT_ZERO: e->backend->fill(p->count, 0.0f, w); break;
-	case PLAN_INIT_ONE: e->backend->fill(p->count, 1.0f, w); break;
-	case PLAN_INIT_NORMAL: normal(key, p->init_scale, p->count, w); break;
-	case PLAN_INIT_UNIFORM:
-		for (int64_t k = 0; k < p->count; k++)
-			w[k] = (float)((2.0 * rng_uniform(key, (uint64_t)k) - 1.0) * p->init_scale);
-		break;
-	}
-}
-
-void engine_init_params(struct engine *e)
-{
-	e->backend->enter(e->ctx);
-	for (int i = 0; i < e->plan->param_count; i++) {
-		const struct plan_param *p = &e->plan->params[i];
-		init_param(e, i);
-		if (p->moment1 >= 0)
-			e->backend->fill(p->count, 0.0f, engine_buffer(e, p->moment1));
-		if (p->moment2 >= 0)
-			e->backend->fill(p->count, 0.0f, engine_buffer(e, p->moment2));
-	}
-	e->state = (struct engine_state){ .seed = e->spec->seed };
-}
-
-static int check_data(
-	const struct engine *e, const struct data *d, const char *param, struct err *err)
+static int check_images(
+	const struct engine *e, const struct data_info *i, const char *param, struct err *err)
 {
 	const struct plan *p = e->plan;
-	const struct data_info *i = data_info(d);
-	if (p->family == SPEC_GPT2)
-		return 0;
 	if (i->channels != p->in_channels || i->height != p->in_height || i->width != p->in_width)
 		return err_set(err, ERR_INVALID_DATA, param,
 			"the samples are %lldx%lldx%lld (height, width, channels), the model takes "
@@ -144,6 +116,35 @@ static int check_data(
 	return 0;
 }
 
+/* A click-through table's columns are the spec's, which data_open checked. */
+static int check_data(
+	const struct engine *e, const struct data *d, const char *param, struct err *err)
+{
+	const struct data_info *i = data_info(d);
+	if (engine_is_language(e)) {
+		if (i->vocabulary > e->plan->n_classes)
+			return err_set(err, ERR_INVALID_DATA, param,
+				"the largest token of the data is %lld, the model's vocabulary has %lld",
+				(long long)i->vocabulary - 1, (long long)e->plan->n_classes);
+		return 0;
+	}
+	return e->plan->family == SPEC_DLRM ? 0 : check_images(e, i, param, err);
+}
+
+static int open_loader(
+	const struct engine *e, const struct data *training, struct loader **ret, struct err *err)
+{
+	struct loader_options o = { .micro_batch = e->plan->micro_batch,
+		.seed = (uint64_t)e->spec->seed,
+		.shuffle = e->spec->data.shuffle,
+		.threads = sysconf(_SC_NPROCESSORS_ONLN) > 1 ? 1 : 0,
+		.prepare_thread = e->backend->prepare_thread };
+	_Static_assert((int)LOADER_DEPTH == (int)PLAN_STAGING, "one staging buffer for each");
+	for (int i = 0; i < LOADER_DEPTH; i++)
+		o.slot[i] = engine_batch(e, &e->plan->staging[i]);
+	return loader_open(training, &o, ret, err);
+}
+
 int engine_attach(
 	struct engine *e, const struct data *training, const struct data *validation, struct err *err)
 {
@@ -152,8 +153,24 @@ int engine_attach(
 		rc = check_data(e, validation, "validation_file", err);
 	if (rc)
 		return rc;
+	cleanup(freep) uint64_t *keys = NULL;
+	if (validation && e->plan->task == SPEC_CLICK_THROUGH) {
+		keys = calloc((size_t)data_evaluation_samples(validation), sizeof(*keys));
+		if (!keys)
+			return err_set(err, ERR_NO_MEMORY, NULL, "no memory for the validation set's scores");
+	}
+	/* The staging buffers are the engine's: the former loader ends first. */
+	if (e->loader)
+		loader_close(e->loader);
+	e->loader = NULL;
+	e->training = e->validation = NULL;
+	rc = open_loader(e, training, &e->loader, err);
+	if (rc)
+		return rc;
 	e->training = training;
 	e->validation = validation;
+	free(e->keys);
+	e->keys = take_ptr(keys);
 	return 0;
 }
 
@@ -162,18 +179,42 @@ void engine_state_get(const struct engine *e, struct engine_state *ret)
 	*ret = e->state;
 }
 
+static bool scale_is_valid(const struct engine *e, const struct engine_state *s)
+{
+	if (e->plan->type != PLAN_F16)
+		return s->loss_scale == 1.0 && s->scale_steps == 0;
+	bool power = false;
+	for (double x = ENGINE_SCALE_MIN; x <= ENGINE_SCALE_MAX; x *= 2)
+		power |= s->loss_scale == x;
+	return power && s->scale_steps >= 0 && s->scale_steps < ENGINE_SCALE_STEPS;
+}
+
+/* Windows of running text count all their tokens; packed documents at most so many. */
+static bool tokens_are_valid(const struct engine *e, const struct engine_state *s)
+{
+	int64_t most = 0;
+	if (engine_is_language(e) &&
+		__builtin_mul_overflow(s->position, e->plan->sequence_length, &most))
+		return false;
+	bool exact = e->spec->data.format == SPEC_FORMAT_TEXT ||
+		e->spec->data.format == SPEC_FORMAT_TOKENS || !engine_is_language(e);
+	return exact ? s->tokens == most : s->tokens >= 0 && s->tokens <= most;
+}
+
 int engine_state_set(struct engine *e, const struct engine_state *s, struct err *err)
 {
-	int64_t position = 0, tokens = 0;
+	int64_t position = 0;
 	bool over = __builtin_mul_overflow(s->step, e->plan->batch, &position);
-	if (e->plan->family == SPEC_GPT2)
-		over |= __builtin_mul_overflow(position, e->plan->sequence_length, &tokens);
-	if (over || s->step < 0 || s->position != position || s->tokens != tokens)
+	if (over || s->step < 0 || s->position != position || !tokens_are_valid(e, s))
 		return err_set(err, ERR_INVALID_DATA, NULL,
 			"the saved state (step %lld, position %lld, tokens %lld) is not of a run with batch "
 			"%lld",
 			(long long)s->step, (long long)s->position, (long long)s->tokens,
 			(long long)e->plan->batch);
+	if (!scale_is_valid(e, s))
+		return err_set(err, ERR_INVALID_DATA, NULL,
+			"the saved state (loss scale %g since %lld steps) is not of a run in %s", s->loss_scale,
+			(long long)s->scale_steps, plan_type_word(e->plan->type));
 	if (s->seed != e->spec->seed)
 		return err_set(err, ERR_INVALID_DATA, NULL,
 			"the saved state has seed %lld, the job has %lld", (long long)s->seed,
@@ -182,35 +223,10 @@ int engine_state_set(struct engine *e, const struct engine_state *s, struct err 
 	return 0;
 }
 
-/* The tensors of the optimizer that the plan has: none, one or two for each parameter. */
-static int moments(const struct plan *p)
+void engine_trace(struct engine *e, engine_trace_fn fn, void *ctx)
 {
-	return (p->params[0].moment1 >= 0) + (p->params[0].moment2 >= 0);
-}
-
-int engine_tensor_count(const struct engine *e)
-{
-	return e->plan->param_count * (1 + moments(e->plan));
-}
-
-void engine_tensor_at(struct engine *e, int i, struct engine_tensor *ret)
-{
-	const struct plan *p = e->plan;
-	const struct plan_param *pr = &p->params[i % p->param_count];
-	int group = i / p->param_count;
-	*ret = (struct engine_tensor){ .kind = group ? ENGINE_OPTIMIZER : ENGINE_PARAMETER,
-		.dtype = "F32",
-		.rank = pr->rank,
-		.bytes = pr->count * 4 };
-	memcpy(ret->shape, pr->shape, sizeof(ret->shape));
-	const char *prefix = "";
-	if (group == 1)
-		prefix = p->optimizer == SPEC_ADAMW ? "optimizer.exp_avg." : "optimizer.momentum_buffer.";
-	if (group == 2)
-		prefix = "optimizer.exp_avg_sq.";
-	snprintf(ret->name, sizeof(ret->name), "%s%s", prefix, pr->name);
-	int buffer = group == 0 ? pr->weight : group == 1 ? pr->moment1 : pr->moment2;
-	ret->data = engine_buffer(e, buffer);
+	e->trace = fn;
+	e->trace_ctx = ctx;
 }
 
 int64_t engine_memory_bytes(const struct engine *e)

@@ -1,271 +1,331 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Executes the plan's operations: one row of a table for each kind. Called by engine_step.c. */
+ * Executes the plan's operations: a row of a table for each kind, a function that names what
+ * plan_op.h lists by position. Here: language, dense layers, losses. Called by engine_step.c. */
 #include "workers/engine/engine_private.h"
 #include "workers/engine/rng.h"
 
-#include <math.h>
-#include <stdlib.h>
+#include <time.h>
 
-void *engine_buffer(const struct engine *e, int buffer)
+void *engine_exec_operand(const struct engine *e, const struct plan_op *op, int i)
 {
-	return buffer < 0 ? NULL : e->arena + e->plan->buffers[buffer].offset;
+	if (op->operand[i] < 0)
+		return NULL;
+	const struct plan_buffer *b = &e->plan->buffers[op->operand[i]];
+	return e->arena + b->offset + op->shift[i] * plan_type_bytes(b->type);
 }
 
-static float *operand(const struct engine *e, const struct plan_op *op, int i)
+enum plan_type engine_exec_type(const struct engine *e, const struct plan_op *op, int i)
 {
-	return engine_buffer(e, op->operand[i]);
+	return e->plan->buffers[op->operand[i]].type;
 }
 
-static float *workspace(const struct engine *e, const struct plan_op *op)
+struct backend_workspace engine_exec_workspace(const struct engine *e, const struct plan_op *op)
 {
-	return engine_buffer(e, op->workspace);
+	if (op->workspace < 0)
+		return (struct backend_workspace){ 0 };
+	return (struct backend_workspace){ engine_buffer(e, op->workspace),
+		e->plan->buffers[op->workspace].bytes };
 }
 
-static int64_t workspace_bytes(const struct engine *e, const struct plan_op *op)
+#define OPERAND(i) engine_exec_operand(e, op, i)
+
+static void cast(struct engine *e, const struct plan_op *op)
 {
-	return op->workspace < 0 ? 0 : e->plan->buffers[op->workspace].bytes;
+	e->backend->from_f32(op->dim[0], OPERAND(0), OPERAND(1));
 }
 
-typedef int (*exec_fn)(struct engine *e, int index, const struct plan_op *op, struct err *err);
-
-static int embedding(struct engine *e, int index, const struct plan_op *op, struct err *err)
+static void embedding(struct engine *e, const struct plan_op *op)
 {
 	e->backend->embedding(&(struct backend_embedding){ .rows = op->dim[0],
 		.t = op->dim[1],
 		.c = op->dim[2],
-		.tokens = engine_buffer(e, op->operand[0]),
-		.wte = operand(e, op, 1),
-		.wpe = operand(e, op, 2),
-		.y = operand(e, op, 3) });
-	return 0;
+		.v = op->dim[3],
+		.w_type = engine_exec_type(e, op, 1),
+		.tokens = OPERAND(0),
+		.wte = OPERAND(1),
+		.wpe = OPERAND(2),
+		.positions = OPERAND(3),
+		.y = OPERAND(4) });
 }
 
-static int embedding_backward(
-	struct engine *e, int index, const struct plan_op *op, struct err *err)
+static void embedding_backward(struct engine *e, const struct plan_op *op)
 {
 	e->backend->embedding_backward(&(struct backend_embedding){ .rows = op->dim[0],
 		.t = op->dim[1],
 		.c = op->dim[2],
-		.tokens = engine_buffer(e, op->operand[0]),
-		.dy = operand(e, op, 1),
-		.dwte = operand(e, op, 2),
-		.dwpe = operand(e, op, 3) });
-	return 0;
+		.v = op->dim[3],
+		.w_type = e->plan->type,
+		.tokens = OPERAND(0),
+		.dy = OPERAND(1),
+		.dwte = OPERAND(2),
+		.dwpe = OPERAND(3),
+		.positions = OPERAND(4),
+		.ws = engine_exec_workspace(e, op) });
 }
 
-static int layernorm(struct engine *e, int index, const struct plan_op *op, struct err *err)
+static void layernorm(struct engine *e, const struct plan_op *op)
 {
-	e->backend->layernorm(&(struct backend_layernorm){ .rows = op->dim[0],
+	e->backend->layernorm(&(struct backend_norm){ .rows = op->dim[0],
 		.c = op->dim[1],
-		.x = operand(e, op, 0),
-		.gain = operand(e, op, 1),
-		.bias = operand(e, op, 2),
-		.y = operand(e, op, 3),
-		.mean = operand(e, op, 4),
-		.rstd = operand(e, op, 5) });
-	return 0;
+		.eps = (float)op->scalar,
+		.x = OPERAND(0),
+		.gain = OPERAND(1),
+		.bias = OPERAND(2),
+		.y = OPERAND(3),
+		.mean = OPERAND(4),
+		.rstd = OPERAND(5) });
 }
 
-static int layernorm_backward(
-	struct engine *e, int index, const struct plan_op *op, struct err *err)
+static void layernorm_backward(struct engine *e, const struct plan_op *op)
 {
-	e->backend->layernorm_backward(&(struct backend_layernorm){ .rows = op->dim[0],
+	e->backend->layernorm_backward(&(struct backend_norm){ .rows = op->dim[0],
 		.c = op->dim[1],
-		.x = operand(e, op, 0),
-		.gain = operand(e, op, 1),
-		.mean = operand(e, op, 2),
-		.rstd = operand(e, op, 3),
-		.dy = operand(e, op, 4),
-		.dx = operand(e, op, 5),
-		.dgain = operand(e, op, 6),
-		.dbias = operand(e, op, 7),
-		.workspace = workspace(e, op),
-		.accumulate = op->accumulate });
-	return 0;
+		.eps = (float)op->scalar,
+		.x = OPERAND(0),
+		.gain = OPERAND(1),
+		.mean = OPERAND(2),
+		.rstd = OPERAND(3),
+		.dy = OPERAND(4),
+		.dx = OPERAND(5),
+		.dgain = OPERAND(6),
+		.dbias = OPERAND(7),
+		.accumulate = op->accumulate,
+		.ws = engine_exec_workspace(e, op) });
 }
 
-static int linear(struct engine *e, int index, const struct plan_op *op, struct err *err)
+static void rmsnorm(struct engine *e, const struct plan_op *op)
 {
-	return e->backend->linear_run(e->linear[index], err);
+	e->backend->rmsnorm(&(struct backend_norm){ .rows = op->dim[0],
+		.c = op->dim[1],
+		.eps = (float)op->scalar,
+		.x = OPERAND(0),
+		.gain = OPERAND(1),
+		.y = OPERAND(2),
+		.rstd = OPERAND(3) });
 }
 
-static int linear_backward_data(
-	struct engine *e, int index, const struct plan_op *op, struct err *err)
+static void rmsnorm_backward(struct engine *e, const struct plan_op *op)
 {
-	return e->backend->linear_backward_data(&(struct backend_linear_backward){ .m = op->dim[0],
-												.k = op->dim[1],
-												.n = op->dim[2],
-												.transposed = op->transposed,
-												.dy = operand(e, op, 0),
-												.w = operand(e, op, 1),
-												.dx = operand(e, op, 2) },
-		err);
+	e->backend->rmsnorm_backward(&(struct backend_norm){ .rows = op->dim[0],
+		.c = op->dim[1],
+		.eps = (float)op->scalar,
+		.x = OPERAND(0),
+		.gain = OPERAND(1),
+		.rstd = OPERAND(2),
+		.dy = OPERAND(3),
+		.dx = OPERAND(4),
+		.dgain = OPERAND(5),
+		.accumulate = op->accumulate,
+		.ws = engine_exec_workspace(e, op) });
 }
 
-static int linear_backward_weight(
-	struct engine *e, int index, const struct plan_op *op, struct err *err)
+static void rope(struct engine *e, const struct plan_op *op)
 {
-	return e->backend->linear_backward_weight(&(struct backend_linear_backward){ .m = op->dim[0],
-												  .k = op->dim[1],
-												  .n = op->dim[2],
-												  .transposed = op->transposed,
-												  .x = operand(e, op, 0),
-												  .dy = operand(e, op, 1),
-												  .dw = operand(e, op, 2),
-												  .db = operand(e, op, 3) },
-		err);
+	e->backend->rope(&(struct backend_rope){ .rows = op->dim[0],
+		.t = op->dim[1],
+		.heads = op->dim[2],
+		.kv_heads = op->dim[3],
+		.head_size = op->dim[4],
+		.qkv = OPERAND(0),
+		.table = OPERAND(1),
+		.positions = OPERAND(2),
+		.inverse = op->inverse });
 }
 
-static int gelu(struct engine *e, int index, const struct plan_op *op, struct err *err)
-{
-	e->backend->gelu(op->dim[0], operand(e, op, 0), operand(e, op, 1));
-	return 0;
-}
-
-static int gelu_backward(struct engine *e, int index, const struct plan_op *op, struct err *err)
-{
-	e->backend->gelu_backward(op->dim[0], operand(e, op, 0), operand(e, op, 1), operand(e, op, 2));
-	return 0;
-}
-
-static int relu_backward(struct engine *e, int index, const struct plan_op *op, struct err *err)
-{
-	e->backend->relu_backward(op->dim[0], operand(e, op, 0), operand(e, op, 1), operand(e, op, 2));
-	return 0;
-}
-
-static int add(struct engine *e, int index, const struct plan_op *op, struct err *err)
-{
-	e->backend->add(op->dim[0], operand(e, op, 0), operand(e, op, 1));
-	return 0;
-}
-
-static int attention(struct engine *e, int index, const struct plan_op *op, struct err *err)
+static void attention(struct engine *e, const struct plan_op *op)
 {
 	e->backend->attention(&(struct backend_attention){ .b = op->dim[0],
 		.t = op->dim[1],
-		.c = op->dim[2],
-		.heads = op->dim[3],
-		.qkv = operand(e, op, 0),
-		.y = operand(e, op, 1),
-		.lse = operand(e, op, 2),
-		.workspace = workspace(e, op) });
-	return 0;
+		.heads = op->dim[2],
+		.kv_heads = op->dim[3],
+		.head_size = op->dim[4],
+		.qkv = OPERAND(0),
+		.y = OPERAND(1),
+		.lse = OPERAND(2),
+		.starts = OPERAND(3),
+		.ws = engine_exec_workspace(e, op) });
 }
 
-static int attention_backward(
-	struct engine *e, int index, const struct plan_op *op, struct err *err)
+static void attention_backward(struct engine *e, const struct plan_op *op)
 {
 	e->backend->attention_backward(&(struct backend_attention){ .b = op->dim[0],
 		.t = op->dim[1],
-		.c = op->dim[2],
-		.heads = op->dim[3],
-		.qkv = operand(e, op, 0),
-		.y = operand(e, op, 1),
-		.lse = operand(e, op, 2),
-		.dy = operand(e, op, 3),
-		.dqkv = operand(e, op, 4),
-		.workspace = workspace(e, op) });
-	return 0;
+		.heads = op->dim[2],
+		.kv_heads = op->dim[3],
+		.head_size = op->dim[4],
+		.qkv = OPERAND(0),
+		.y = OPERAND(1),
+		.lse = OPERAND(2),
+		.dy = OPERAND(3),
+		.dqkv = OPERAND(4),
+		.starts = OPERAND(5),
+		.ws = engine_exec_workspace(e, op) });
 }
 
-static int conv(struct engine *e, int index, const struct plan_op *op, struct err *err)
+static void swiglu(struct engine *e, const struct plan_op *op)
 {
-	return e->backend->conv_run(e->conv[index], err);
+	e->backend->swiglu(op->dim[0], op->dim[1], OPERAND(0), OPERAND(1));
 }
 
-static int maxpool(struct engine *e, int index, const struct plan_op *op, struct err *err)
+static void swiglu_backward(struct engine *e, const struct plan_op *op)
 {
-	e->backend->maxpool(op->dim[0], op->dim[1], op->dim[2], op->dim[3], operand(e, op, 0),
-		operand(e, op, 1), engine_buffer(e, op->operand[2]));
-	return 0;
+	e->backend->swiglu_backward(op->dim[0], op->dim[1], OPERAND(0), OPERAND(1), OPERAND(2));
 }
 
-static int maxpool_backward(struct engine *e, int index, const struct plan_op *op, struct err *err)
+static float smoothing(const struct engine *e)
 {
-	e->backend->maxpool_backward(op->dim[0], op->dim[1], op->dim[2], op->dim[3], operand(e, op, 0),
-		engine_buffer(e, op->operand[1]), operand(e, op, 2));
-	return 0;
+	return e->train ? (float)e->spec->hyper.label_smoothing : 0.0f;
 }
 
-/* Forward and backward are one function of the same key. */
-static int dropout(struct engine *e, int index, const struct plan_op *op, struct err *err)
+static void classifier(struct engine *e, const struct plan_op *op)
+{
+	e->backend->classifier(&(struct backend_classifier){ .rows = op->dim[0],
+		.c = op->dim[1],
+		.v = op->dim[2],
+		.chunk = op->dim[3],
+		.w_type = engine_exec_type(e, op, 1),
+		.x = OPERAND(0),
+		.w = OPERAND(1),
+		.labels = OPERAND(2),
+		.row_loss = OPERAND(3),
+		.row_hit = OPERAND(4),
+		.dx = OPERAND(5),
+		.dw = OPERAND(6),
+		.scale = e->row_scale,
+		.smoothing = smoothing(e),
+		.ws = engine_exec_workspace(e, op) });
+}
+
+static void linear(struct engine *e, const struct plan_op *op)
+{
+	e->backend->linear(&(struct backend_linear){ .m = op->dim[0],
+		.k = op->dim[1],
+		.n = op->dim[2],
+		.ldx = op->dim[3],
+		.ldy = op->dim[4],
+		.transposed = op->transposed,
+		.alpha = (float)op->scalar,
+		.act = op->act,
+		.w_type = engine_exec_type(e, op, 1),
+		.x = OPERAND(0),
+		.w = OPERAND(1),
+		.b = OPERAND(2),
+		.y = OPERAND(3),
+		.residual = OPERAND(4),
+		.pre = OPERAND(5),
+		.ws = engine_exec_workspace(e, op) });
+}
+
+static void linear_backward_data(struct engine *e, const struct plan_op *op)
+{
+	e->backend->linear_backward_data(&(struct backend_linear_backward_data){ .m = op->dim[0],
+		.k = op->dim[1],
+		.n = op->dim[2],
+		.lddy = op->dim[3],
+		.lddx = op->dim[4],
+		.transposed = op->transposed,
+		.alpha = (float)op->scalar,
+		.act = op->act,
+		.w_type = engine_exec_type(e, op, 1),
+		.dy = OPERAND(0),
+		.w = OPERAND(1),
+		.dx = OPERAND(2),
+		.residual = OPERAND(3),
+		.gate = OPERAND(4),
+		.ws = engine_exec_workspace(e, op) });
+}
+
+static void linear_backward_weight(struct engine *e, const struct plan_op *op)
+{
+	e->backend->linear_backward_weight(&(struct backend_linear_backward_weight){ .m = op->dim[0],
+		.k = op->dim[1],
+		.n = op->dim[2],
+		.ldx = op->dim[3],
+		.lddy = op->dim[4],
+		.transposed = op->transposed,
+		.alpha = (float)op->scalar,
+		.x = OPERAND(0),
+		.dy = OPERAND(1),
+		.dw = OPERAND(2),
+		.db = OPERAND(3),
+		.ws = engine_exec_workspace(e, op) });
+}
+
+static void gelu(struct engine *e, const struct plan_op *op)
+{
+	e->backend->gelu(op->dim[0], OPERAND(0), OPERAND(1));
+}
+
+static void gelu_backward(struct engine *e, const struct plan_op *op)
+{
+	e->backend->gelu_backward(op->dim[0], OPERAND(0), OPERAND(1), OPERAND(2));
+}
+
+static void relu_backward(struct engine *e, const struct plan_op *op)
+{
+	e->backend->relu_backward(op->dim[0], OPERAND(0), OPERAND(1), OPERAND(2));
+}
+
+static void add(struct engine *e, const struct plan_op *op)
+{
+	e->backend->add(op->dim[0], OPERAND(0), OPERAND(1));
+}
+
+/* Forward, recomputed and backward are one function of the same key. */
+static void dropout(struct engine *e, const struct plan_op *op)
 {
 	uint64_t batch = rng_key((uint64_t)e->state.seed, RNG_DROPOUT, (uint64_t)e->micro_position);
-	e->backend->dropout(op->dim[0], e->train ? (float)e->spec->hyper.dropout : 0.0f,
-		rng_mix(batch + (uint64_t)op->dim[1]), operand(e, op, 0), operand(e, op, 1));
-	return 0;
+	e->backend->dropout(op->dim[0], e->train ? (float)op->scalar : 0.0f,
+		rng_mix(batch + (uint64_t)op->dim[1]), OPERAND(0), OPERAND(1));
 }
 
-static int softmax_xent(struct engine *e, int index, const struct plan_op *op, struct err *err)
+static void softmax_xent(struct engine *e, const struct plan_op *op)
 {
 	e->backend->softmax_xent(&(struct backend_softmax_xent){ .rows = op->dim[0],
 		.classes = op->dim[1],
-		.logits = operand(e, op, 0),
-		.labels = engine_buffer(e, op->operand[1]),
-		.row_loss = operand(e, op, 2),
-		.row_hit = operand(e, op, 3),
-		.scale = e->loss_scale,
-		.smoothing = e->train ? (float)e->spec->hyper.label_smoothing : 0.0f });
-	return 0;
+		.logits = OPERAND(0),
+		.labels = OPERAND(1),
+		.row_loss = OPERAND(2),
+		.row_hit = OPERAND(3),
+		.scale = e->row_scale,
+		.smoothing = smoothing(e) });
 }
 
-static int mse(struct engine *e, int index, const struct plan_op *op, struct err *err)
+static void mse(struct engine *e, const struct plan_op *op)
 {
-	e->backend->mse(&(struct backend_mse){ .rows = op->dim[0],
+	e->backend->mse(&(struct backend_regress){ .rows = op->dim[0],
 		.outputs = op->dim[1],
-		.y = operand(e, op, 0),
-		.targets = operand(e, op, 1),
-		.row_loss = operand(e, op, 2),
-		.scale = e->loss_scale });
-	return 0;
+		.y = OPERAND(0),
+		.targets = OPERAND(1),
+		.row_loss = OPERAND(2),
+		.scale = e->row_scale });
 }
 
-static int gradient_norm(struct engine *e, int index, const struct plan_op *op, struct err *err)
+static void bce(struct engine *e, const struct plan_op *op)
 {
-	e->grad_square =
-		e->backend->square_sum(op->dim[0], operand(e, op, 0), engine_buffer(e, op->workspace));
-	return 0;
+	e->backend->bce(&(struct backend_regress){ .rows = op->dim[0],
+		.outputs = 1,
+		.y = OPERAND(0),
+		.targets = OPERAND(1),
+		.row_loss = OPERAND(2),
+		.row_hit = OPERAND(3),
+		.scale = e->row_scale });
 }
 
-static int adamw(struct engine *e, int index, const struct plan_op *op, struct err *err)
-{
-	const struct spec_hyper *h = &e->spec->hyper;
-	double t = (double)(e->state.step + 1);
-	e->backend->adamw(&(struct backend_update){ .segments = e->segments,
-		.segment_count = e->segment_count,
-		.w = operand(e, op, 0),
-		.g = operand(e, op, 1),
-		.m = operand(e, op, 2),
-		.v = operand(e, op, 3),
-		.grad_scale = e->grad_scale,
-		.learning_rate = e->learning_rate,
-		.beta1 = (float)h->beta1,
-		.beta2 = (float)h->beta2,
-		.eps = (float)h->eps,
-		.correct1 = (float)(1.0 / (1.0 - pow(h->beta1, t))),
-		.correct2 = (float)(1.0 / (1.0 - pow(h->beta2, t))) });
-	return 0;
-}
-
-static int sgd(struct engine *e, int index, const struct plan_op *op, struct err *err)
-{
-	e->backend->sgd(&(struct backend_update){ .segments = e->segments,
-		.segment_count = e->segment_count,
-		.w = operand(e, op, 0),
-		.g = operand(e, op, 1),
-		.m = operand(e, op, 2),
-		.grad_scale = e->grad_scale,
-		.learning_rate = e->learning_rate,
-		.momentum = (float)e->spec->hyper.momentum });
-	return 0;
-}
-
-static const exec_fn exec_table[PLAN_OP_COUNT] = {
+static const engine_exec_fn exec_table[PLAN_OP_COUNT] = {
+	[PLAN_OP_CAST] = cast,
 	[PLAN_OP_EMBEDDING] = embedding,
 	[PLAN_OP_EMBEDDING_BACKWARD] = embedding_backward,
 	[PLAN_OP_LAYERNORM] = layernorm,
 	[PLAN_OP_LAYERNORM_BACKWARD] = layernorm_backward,
+	[PLAN_OP_RMSNORM] = rmsnorm,
+	[PLAN_OP_RMSNORM_BACKWARD] = rmsnorm_backward,
+	[PLAN_OP_ROPE] = rope,
+	[PLAN_OP_ATTENTION] = attention,
+	[PLAN_OP_ATTENTION_BACKWARD] = attention_backward,
+	[PLAN_OP_SWIGLU] = swiglu,
+	[PLAN_OP_SWIGLU_BACKWARD] = swiglu_backward,
+	[PLAN_OP_CLASSIFIER] = classifier,
 	[PLAN_OP_LINEAR] = linear,
 	[PLAN_OP_LINEAR_BACKWARD_DATA] = linear_backward_data,
 	[PLAN_OP_LINEAR_BACKWARD_WEIGHT] = linear_backward_weight,
@@ -273,103 +333,43 @@ static const exec_fn exec_table[PLAN_OP_COUNT] = {
 	[PLAN_OP_GELU_BACKWARD] = gelu_backward,
 	[PLAN_OP_RELU_BACKWARD] = relu_backward,
 	[PLAN_OP_ADD] = add,
-	[PLAN_OP_ATTENTION] = attention,
-	[PLAN_OP_ATTENTION_BACKWARD] = attention_backward,
-	[PLAN_OP_CONV] = conv,
-	[PLAN_OP_CONV_BACKWARD_DATA] = conv,
-	[PLAN_OP_CONV_BACKWARD_WEIGHT] = conv,
-	[PLAN_OP_MAXPOOL] = maxpool,
-	[PLAN_OP_MAXPOOL_BACKWARD] = maxpool_backward,
 	[PLAN_OP_DROPOUT] = dropout,
 	[PLAN_OP_DROPOUT_BACKWARD] = dropout,
 	[PLAN_OP_SOFTMAX_XENT] = softmax_xent,
 	[PLAN_OP_MSE] = mse,
-	[PLAN_OP_GRADIENT_NORM] = gradient_norm,
-	[PLAN_OP_ADAMW] = adamw,
-	[PLAN_OP_SGD] = sgd,
+	[PLAN_OP_BCE] = bce,
 };
-
-int engine_exec(struct engine *e, int begin, int end, struct err *err)
-{
-	for (int i = begin; i < end; i++) {
-		const struct plan_op *op = &e->plan->ops[i];
-		int rc = exec_table[op->kind](e, i, op, err);
-		if (rc)
-			return rc;
-	}
-	return 0;
-}
-
-static int prepare_linear(struct engine *e, int i, struct err *err)
-{
-	const struct plan_op *op = &e->plan->ops[i];
-	struct backend_linear_desc d = { .m = op->dim[0],
-		.k = op->dim[1],
-		.n = op->dim[2],
-		.transposed = op->transposed,
-		.act = op->act,
-		.x = operand(e, op, 0),
-		.w = operand(e, op, 1),
-		.b = operand(e, op, 2),
-		.y = operand(e, op, 3),
-		.residual = operand(e, op, 4),
-		.workspace = workspace(e, op),
-		.workspace_bytes = workspace_bytes(e, op) };
-	return e->backend->linear_create(e->ctx, &d, &e->linear[i], err);
-}
-
-static int prepare_conv(struct engine *e, int i, struct err *err)
-{
-	const struct plan_op *op = &e->plan->ops[i];
-	struct backend_conv_desc d = { .n = op->dim[0],
-		.h = op->dim[1],
-		.w = op->dim[2],
-		.in = op->dim[3],
-		.out = op->dim[4],
-		.workspace = workspace(e, op),
-		.workspace_bytes = workspace_bytes(e, op) };
-	if (op->kind == PLAN_OP_CONV_BACKWARD_DATA) {
-		d.kind = BACKEND_CONV_BACKWARD_DATA;
-		d.y = operand(e, op, 0);
-		d.weight = operand(e, op, 1);
-		d.x = operand(e, op, 2);
-		return e->backend->conv_create(e->ctx, &d, &e->conv[i], err);
-	}
-	bool forward = op->kind == PLAN_OP_CONV;
-	d.kind = forward ? BACKEND_CONV : BACKEND_CONV_BACKWARD_WEIGHT;
-	d.x = operand(e, op, 0);
-	d.y = operand(e, op, forward ? 3 : 1);
-	d.weight = operand(e, op, forward ? 1 : 2);
-	d.bias = operand(e, op, forward ? 2 : 3);
-	return e->backend->conv_create(e->ctx, &d, &e->conv[i], err);
-}
 
 int engine_exec_prepare(struct engine *e, struct err *err)
 {
-	size_t n = (size_t)e->plan->op_count;
-	e->linear = calloc(n, sizeof(struct backend_linear *));
-	e->conv = calloc(n, sizeof(struct backend_conv *));
-	if (!e->linear || !e->conv)
-		return err_set(err, ERR_NO_MEMORY, NULL, "no memory to prepare the operations");
-	int rc = 0;
-	for (int i = 0; i < e->plan->op_count && !rc; i++) {
-		switch (e->plan->ops[i].kind) {
-		case PLAN_OP_LINEAR: rc = prepare_linear(e, i, err); break;
-		case PLAN_OP_CONV:
-		case PLAN_OP_CONV_BACKWARD_DATA:
-		case PLAN_OP_CONV_BACKWARD_WEIGHT: rc = prepare_conv(e, i, err); break;
-		default: break;
-		}
+	for (int k = 0; k < PLAN_OP_COUNT; k++) {
+		engine_exec_fn fn = exec_table[k];
+		if (!fn)
+			fn = engine_exec_vision((enum plan_op_kind)k);
+		e->run[k] = fn ? fn : engine_exec_optimize((enum plan_op_kind)k);
 	}
-	return rc;
+	for (int i = 0; i < e->plan->op_count; i++)
+		if (!e->run[e->plan->ops[i].kind])
+			return err_set(err, ERR_INTERNAL, NULL, "nothing executes the operation %s (%s)",
+				e->plan->ops[i].name, plan_op_word(e->plan->ops[i].kind));
+	return engine_exec_optimize_prepare(e, err);
 }
 
-void engine_exec_finish(struct engine *e)
+static int64_t now_ns(void)
 {
-	for (int i = 0; e->linear && i < e->plan->op_count; i++)
-		e->backend->linear_destroy(e->linear[i]);
-	for (int i = 0; e->conv && i < e->plan->op_count; i++)
-		e->backend->conv_destroy(e->conv[i]);
-	free(e->linear);
-	free(e->conv);
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
+}
+
+void engine_exec(struct engine *e, int begin, int end)
+{
+	bool trace = e->trace && e->train;
+	for (int i = begin; i < end; i++) {
+		const struct plan_op *op = &e->plan->ops[i];
+		int64_t start = trace ? now_ns() : 0;
+		e->run[op->kind](e, op);
+		if (trace)
+			e->trace(e->trace_ctx, op, e->micro, start, now_ns());
+	}
 }

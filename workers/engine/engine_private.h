@@ -4,6 +4,24 @@
 
 #include "workers/engine/backend.h"
 #include "workers/engine/engine.h"
+#include "workers/engine/loader.h"
+
+/* fp16: the loss is multiplied by a scale so that small gradients survive. It doubles after so many
+ * steps in a row without an overflow, and halves at each overflow. Powers of two: scaling and
+ * unscaling round nothing. */
+#define ENGINE_SCALE_FIRST 65536.0
+#define ENGINE_SCALE_MAX 16777216.0
+#define ENGINE_SCALE_MIN 1.0
+enum { ENGINE_SCALE_STEPS = 2000 };
+
+typedef void (*engine_exec_fn)(struct engine *e, const struct plan_op *op);
+
+/* One row of the list of tensors. */
+struct engine_slot {
+	enum engine_tensor_kind kind;
+	const char *prefix;
+	int param, buffer;
+};
 
 struct engine {
 	const struct job_spec *spec;
@@ -11,29 +29,68 @@ struct engine {
 	const struct backend *backend;
 	struct backend_ctx *ctx;
 	char *arena;
-	struct backend_linear **linear; /* by operation; NULL where it is something else */
-	struct backend_conv **conv;
+	engine_exec_fn run[PLAN_OP_COUNT];
+	int update_begin;                 /* first operation after the gradient's norm */
 	struct backend_segment *segments; /* flat parameters by weight decay */
 	int segment_count;
+	struct engine_slot *slots;
+	int slot_count;
+	float *running; /* the running statistics before the step, for a try that is thrown away */
+	float *scratch; /* language: one row of the head's input; click_through: scores of a batch */
+
 	const struct data *training, *validation;
+	struct loader *loader;
+	uint64_t *keys; /* click_through: score and label of each validation sample */
 	struct engine_state state;
+	engine_trace_fn trace;
+	void *trace_ctx;
 
 	/* Of the pass that is running. */
 	bool train;
-	float loss_scale;       /* of each row's gradient; 0 in evaluation */
-	int64_t micro_position; /* stream position of the micro-batch: key of dropout */
-	double grad_square;     /* result of the gradient norm */
-	float grad_scale;       /* clipping */
+	float row_scale;        /* of each row's gradient; 0 in evaluation */
+	int64_t micro;          /* index of the micro-batch in its step */
+	int64_t micro_position; /* its stream position: key of dropout */
+	int64_t wait_us;
+	double grad_square; /* sum of the squares of all gradients, scaled as they are */
+	float grad_scale;   /* clipping and unscaling */
 	float learning_rate;
 };
 
 /* Address of a buffer, NULL for -1. */
 void *engine_buffer(const struct engine *e, int buffer);
-/* Runs ops [begin, end). */
-int engine_exec(struct engine *e, int begin, int end, struct err *err) must_check;
+/* The buffers of a micro-batch, or of what is read ahead. */
+struct data_batch engine_batch(const struct engine *e, const struct plan_inputs *in);
+static inline bool engine_is_language(const struct engine *e)
+{
+	return e->plan->family == SPEC_GPT2 || e->plan->family == SPEC_LLAMA;
+}
+
+/* engine_exec.c: the table, and running ops [begin, end). */
 int engine_exec_prepare(struct engine *e, struct err *err) must_check;
-void engine_exec_finish(struct engine *e);
-/* One micro-batch of training at the stream position: fills, forward, backward; gradients add up.
- * Returns the sum of the row losses. */
-int engine_step_micro(
-	struct engine *e, int64_t position, float scale, double *ret_loss, struct err *err) must_check;
+void engine_exec(struct engine *e, int begin, int end);
+void *engine_exec_operand(const struct engine *e, const struct plan_op *op, int i);
+enum plan_type engine_exec_type(const struct engine *e, const struct plan_op *op, int i);
+struct backend_workspace engine_exec_workspace(const struct engine *e, const struct plan_op *op);
+/* The function of a kind, NULL where another file has it. */
+engine_exec_fn engine_exec_vision(enum plan_op_kind kind);
+engine_exec_fn engine_exec_optimize(enum plan_op_kind kind);
+int engine_exec_optimize_prepare(struct engine *e, struct err *err) must_check;
+
+/* engine_tensor.c */
+int engine_tensor_prepare(struct engine *e, struct err *err) must_check;
+/* The buffer that holds a parameter's exact values: the master of what is trained. */
+int engine_tensor_exact(const struct plan_param *p);
+
+/* engine_step.c. One micro-batch of training: takes it from the loader, forward, backward;
+ * gradients add up. Returns the sum of the row losses. */
+double engine_step_micro(struct engine *e, int64_t micro, float row_scale);
+/* The sum over the rows of a micro-batch. */
+double engine_step_row_sum(const struct engine *e, int buffer);
+
+/* engine_evaluate.c. Forward passes follow: no dropout, no smoothing, running statistics. */
+void engine_evaluate_begin(struct engine *e);
+
+/* Area under the ROC curve, ties half, of keys made by engine_auc_key; sorts them. 1/2 when all
+ * labels are the same. */
+uint64_t engine_auc_key(float score, bool label);
+double engine_auc(uint64_t *keys, int64_t count);

@@ -1,137 +1,163 @@
 /* SPDX-License-Identifier: Apache-2.0
- * One optimizer step, and evaluation. Called by the trainer's loop; allocates nothing. */
+ * One optimizer step. Called by the trainer's loop; allocates nothing. */
 #include "workers/engine/engine_private.h"
 
 #include <math.h>
+#include <string.h>
 
-static double row_sum(const struct engine *e, int buffer)
+double engine_step_row_sum(const struct engine *e, int buffer)
 {
 	double partial[PLAN_ROW_BLOCKS];
 	return e->backend->sum(e->plan->rows, engine_buffer(e, buffer), partial);
 }
 
-int engine_step_micro(
-	struct engine *e, int64_t position, float scale, double *ret_loss, struct err *err)
+static void copy_input(struct engine *e, int to, const void *from)
+{
+	if (to >= 0)
+		memcpy(engine_buffer(e, to), from, (size_t)e->plan->buffers[to].bytes);
+}
+
+static void take_batch(struct engine *e, int64_t position)
+{
+	int64_t wait_us = 0;
+	const struct plan_inputs *in = &e->plan->inputs;
+	const struct data_batch *b = loader_take(e->loader, position, &wait_us);
+	copy_input(e, in->input, b->input);
+	copy_input(e, in->labels, b->labels);
+	copy_input(e, in->positions, b->positions);
+	copy_input(e, in->starts, b->starts);
+	copy_input(e, in->bags, b->bags);
+	e->wait_us += wait_us;
+}
+
+double engine_step_micro(struct engine *e, int64_t micro, float row_scale)
 {
 	const struct plan *p = e->plan;
-	void *input = engine_buffer(e, p->input), *labels = engine_buffer(e, p->labels);
-	int64_t samples = data_info(e->training)->samples;
-	for (int64_t i = 0; i < p->micro_batch; i++)
-		data_read(e->training,
-			data_sample_at(samples, (uint64_t)e->state.seed, e->spec->data.shuffle, position + i),
-			i, input, labels);
 	e->train = true;
-	e->loss_scale = scale;
-	e->micro_position = position;
-	int rc = engine_exec(e, 0, p->backward_begin, err);
-	if (rc)
-		return rc;
-	*ret_loss = row_sum(e, p->row_loss);
-	return engine_exec(e, p->backward_begin, p->optimize_begin, err);
+	e->row_scale = row_scale;
+	e->micro = micro;
+	e->micro_position = e->state.position + micro * p->micro_batch;
+	take_batch(e, e->micro_position);
+	engine_exec(e, 0, p->backward_begin);
+	double loss = engine_step_row_sum(e, p->row_loss);
+	engine_exec(e, p->backward_begin, p->optimize_begin);
+	return loss;
 }
 
-/* The norm is the optimizer phase's first operation; the update follows unless it is not finite. */
-static int update(struct engine *e, struct engine_step *s, struct err *err)
+/* Rows with a loss in the whole batch: what its mean is over, however it is cut. */
+static int64_t valid_rows(const struct engine *e)
+{
+	int64_t samples = data_info(e->training)->samples, valid = 0;
+	for (int64_t i = 0; i < e->plan->batch; i++)
+		valid += data_valid_rows(e->training,
+			data_sample_at(
+				samples, (uint64_t)e->state.seed, e->spec->data.shuffle, e->state.position + i));
+	return valid;
+}
+
+/* Copies the running statistics out, or back. */
+static void keep_running(struct engine *e, bool back)
+{
+	float *kept = e->running;
+	for (int i = 0; i < e->plan->param_count; i++) {
+		const struct plan_param *p = &e->plan->params[i];
+		if (p->role != PLAN_STATE)
+			continue;
+		float *now = engine_buffer(e, p->weight);
+		memcpy(back ? now : kept, back ? kept : now, (size_t)p->count * sizeof(float));
+		kept += p->count;
+	}
+}
+
+/* Forward and backward of the whole batch, and the norm of its gradients. */
+static void try_batch(struct engine *e, int64_t valid, struct engine_step *s)
 {
 	const struct plan *p = e->plan;
-	int rc = engine_exec(e, p->optimize_begin, p->optimize_begin + 1, err);
-	if (rc)
-		return rc;
-	s->grad_norm = sqrt(e->grad_square);
-	s->non_finite = !isfinite(s->loss) || !isfinite(s->grad_norm);
-	if (s->non_finite)
-		return 0;
-	double clip = e->spec->hyper.grad_clip;
-	e->grad_scale = clip > 0 && s->grad_norm > clip ? (float)(clip / s->grad_norm) : 1.0f;
-	e->learning_rate = (float)s->learning_rate;
-	return engine_exec(e, p->optimize_begin + 1, p->op_count, err);
+	double total = 0;
+	int gradients = p->ops[p->optimize_begin].operand[0];
+	e->backend->fill(p->flat_count, 0.0f, engine_buffer(e, gradients));
+	for (int64_t i = 0; i < p->micro_steps; i++)
+		total += engine_step_micro(e, i, (float)(e->state.loss_scale / (double)valid));
+	e->grad_square = 0;
+	engine_exec(e, p->optimize_begin, e->update_begin);
+	s->loss = total / (double)valid;
+	s->grad_norm = sqrt(e->grad_square) / e->state.loss_scale;
 }
 
+/* The average begins as the weights before the first step, wherever they come from. */
+static void begin_average(struct engine *e)
+{
+	for (int i = 0; i < e->plan->param_count; i++) {
+		const struct plan_param *p = &e->plan->params[i];
+		if (p->average >= 0)
+			memcpy(engine_buffer(e, p->average), engine_buffer(e, engine_tensor_exact(p)),
+				(size_t)p->count * sizeof(float));
+	}
+}
+
+static void update(struct engine *e, const struct engine_step *s)
+{
+	double clip = e->spec->hyper.grad_clip;
+	double shorter = clip > 0 && s->grad_norm > clip ? clip / s->grad_norm : 1.0;
+	e->grad_scale = (float)(shorter / e->state.loss_scale);
+	e->learning_rate = (float)s->learning_rate;
+	if (e->state.step == 0)
+		begin_average(e);
+	engine_exec(e, e->update_begin, e->plan->op_count);
+	if (e->plan->type != PLAN_F16 || ++e->state.scale_steps < ENGINE_SCALE_STEPS)
+		return;
+	e->state.scale_steps = 0;
+	if (e->state.loss_scale < ENGINE_SCALE_MAX)
+		e->state.loss_scale *= 2;
+}
+
+/* Tries until the gradients are finite. Only their size depends on the scale, not the loss: with a
+ * loss that is not finite, or at the scale's floor, another try cannot help. */
+static void train_batch(struct engine *e, int64_t valid, struct engine_step *s)
+{
+	keep_running(e, false);
+	for (;;) {
+		try_batch(e, valid, s);
+		if (isfinite(s->loss) && isfinite(s->grad_norm)) {
+			update(e, s);
+			return;
+		}
+		keep_running(e, true);
+		bool last = e->plan->type != PLAN_F16 || e->state.loss_scale <= ENGINE_SCALE_MIN;
+		if (last || !isfinite(s->loss)) {
+			s->non_finite = true;
+			return;
+		}
+		e->state.loss_scale /= 2;
+		e->state.scale_steps = 0;
+		s->overflows++;
+	}
+}
+
+/* A batch without one valid row teaches nothing: the step counts, so that the schedule and the data
+ * go on, its loss and norm are 0, and weights, moments and averages stay. */
 int engine_step(struct engine *e, struct engine_step *ret, struct err *err)
 {
 	const struct plan *p = e->plan;
 	if (!e->training)
 		return err_set(err, ERR_CONFLICT, NULL, "no training data is attached");
 	e->backend->enter(e->ctx);
-	bool lm = p->family == SPEC_GPT2;
-	/* Every training row counts: the mean is over all rows of the global batch. */
-	int64_t valid = p->rows * p->micro_steps;
+	e->wait_us = 0;
+	int64_t valid = valid_rows(e);
 	struct engine_step s = { .step = e->state.step,
 		.learning_rate = plan_learning_rate(e->spec, p->total_steps, e->state.step) };
-	e->backend->fill(p->flat_count, 0.0f, engine_buffer(e, p->params[0].gradient));
-	double total = 0;
-	for (int64_t i = 0; i < p->micro_steps; i++) {
-		double loss = 0;
-		int rc = engine_step_micro(
-			e, e->state.position + i * p->micro_batch, 1.0f / (float)valid, &loss, err);
-		if (rc)
-			return rc;
-		total += loss;
-	}
-	s.loss = total / (double)valid;
-	int rc = update(e, &s, err);
-	if (rc)
-		return rc;
+	if (valid > 0)
+		train_batch(e, valid, &s);
 	if (!s.non_finite) {
-		e->state.step++;
-		e->state.position += p->batch;
-		e->state.tokens += lm ? valid : 0;
-		s.step = e->state.step;
 		s.samples = p->batch;
-		s.tokens = lm ? valid : 0;
+		s.tokens = engine_is_language(e) ? valid : 0;
+		s.step = ++e->state.step;
+		e->state.position += s.samples;
+		e->state.tokens += s.tokens;
 	}
 	s.epoch = (double)e->state.position / (double)data_info(e->training)->samples;
+	s.loss_scale = e->state.loss_scale;
+	s.wait_us = e->wait_us;
 	*ret = s;
-	return 0;
-}
-
-static int evaluate_batch(
-	struct engine *e, int64_t first, int64_t total, double *loss, double *hits, struct err *err)
-{
-	const struct plan *p = e->plan;
-	void *input = engine_buffer(e, p->input), *labels = engine_buffer(e, p->labels);
-	for (int64_t i = 0; i < p->micro_batch; i++) {
-		if (first + i < total)
-			data_read(e->validation, first + i, i, input, labels);
-		else
-			data_blank(e->validation, i, input, labels);
-	}
-	int rc = engine_exec(e, 0, p->backward_begin, err);
-	if (rc)
-		return rc;
-	*loss += row_sum(e, p->row_loss);
-	if (p->task != SPEC_REGRESSION)
-		*hits += row_sum(e, p->row_hit);
-	return 0;
-}
-
-int engine_evaluate(struct engine *e, engine_progress_fn on_progress, void *ctx,
-	struct engine_evaluation *ret, struct err *err)
-{
-	if (!e->validation)
-		return err_set(err, ERR_CONFLICT, NULL, "no validation data is attached");
-	e->backend->enter(e->ctx);
-	e->train = false;
-	e->loss_scale = 0;
-	const struct data_info *info = data_info(e->validation);
-	int64_t total = data_evaluation_samples(e->validation);
-	double loss = 0, hits = 0;
-	for (int64_t i = 0; i < total; i += e->plan->micro_batch) {
-		if (on_progress && !on_progress(ctx, i, total))
-			return err_set(err, ERR_CANCELLED, NULL, "the evaluation was stopped");
-		int rc = evaluate_batch(e, i, total, &loss, &hits, err);
-		if (rc)
-			return rc;
-	}
-	bool lm = e->plan->family == SPEC_GPT2;
-	double count = (double)(lm ? info->tokens : info->samples);
-	*ret = (struct engine_evaluation){ .loss = loss / count,
-		.accuracy = e->plan->task == SPEC_REGRESSION ? 0 : hits / count,
-		.samples = total,
-		.tokens = info->tokens };
-	if (lm) {
-		ret->bits_per_byte = ret->loss / M_LN2;
-		ret->order0_bits_per_byte = info->entropy_bits_per_byte;
-	}
 	return 0;
 }
