@@ -27,7 +27,7 @@ struct data_info {
 	int64_t documents; /* jsonl: lines; otherwise 0 */
 	int64_t truncated; /* jsonl: documents cut at sequence_length */
 	int64_t channels, height, width;
-	int64_t classes;              /* 1 + the largest label; regression: outputs */
+	int64_t classes;              /* 1 + the largest label; regression: outputs; clicks: 0 */
 	int64_t vocabulary;           /* 1 + the largest token id; bytes: 256 */
 	double entropy_bits_per_byte; /* text: order-0 entropy of the text itself; otherwise 0 */
 	double bytes_per_token;       /* text bytes a predicted token stands for; bytes: 1 */
@@ -59,6 +59,9 @@ const struct data_info *data_info(const struct data *d);
 int data_validate(const struct job_spec *spec, const struct data_file *training, int training_count,
 	const struct data_file *validation, int validation_count, const struct data_options *options,
 	struct plan_dataset *ret, struct err *err) must_check;
+/* Whether two open sets can be trained on and validated with together: shapes, targets, classes. */
+int data_agree(
+	const struct data *training, const struct data *validation, struct err *err) must_check;
 /* The counts of open sets, for plan_set_dataset. validation may be NULL. */
 void data_dims(
 	const struct data *training, const struct data *validation, struct plan_dataset *ret);
@@ -73,6 +76,7 @@ int64_t data_valid_rows(const struct data *d, int64_t index);
 
 /* The host-visible buffers of one micro-batch, row-major; NULL where the plan has none. */
 struct data_batch {
+	int64_t samples;    /* slots of the batch; needed where there are bags */
 	void *input;        /* int32 tokens [samples, T], or fp32 [samples, height, width, channels],
 						 * or fp32 dense features [samples, dense] */
 	void *labels;       /* int32, -1 = no loss here: [samples, T] or [samples]; fp32 [samples,

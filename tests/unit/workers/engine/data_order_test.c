@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The order of samples: each once an epoch, different between epochs and seeds, well mixed. */
-#include "tests/unit/workers/engine/engine_fixture.h"
+#include "tests/unit/workers/engine/data_fixture.h"
 
 static void check_epochs(int64_t n, uint64_t seed)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Data files, good and bad: every refusal names the file and the position. */
-#include "tests/unit/workers/engine/engine_fixture.h"
+#include "tests/unit/workers/engine/data_fixture.h"
 
 static struct err err;
 
@@ -10,7 +10,7 @@ static int open_text(const char *bytes, size_t count, struct data **ret)
 	s.data.sequence_length = 4;
 	struct fixture_file f = fixture_write(bytes, count);
 	struct data_file file = { f.path, "poem.txt" };
-	int rc = data_open(&s, &file, 1, "training_file", ret, &err);
+	int rc = data_open(&s, &file, 1, "training_file", NULL, ret, &err);
 	unlink(f.path);
 	return rc;
 }
@@ -33,15 +33,15 @@ static void test_text_windows(void **state)
 	assert_int_equal(i->bytes, 11);
 	assert_int_equal(data_evaluation_samples(d), 3);
 	int32_t x[8], y[8];
-	data_read(d, 1, 1, x, y);
+	data_read(d, 1, 1, 0, &(struct data_batch){ .input = x, .labels = y });
 	const int32_t x1[4] = { 'e', 'f', 'g', 'h' }, y1[4] = { 'f', 'g', 'h', 'i' };
 	assert_memory_equal(x + 4, x1, sizeof(x1));
 	assert_memory_equal(y + 4, y1, sizeof(y1));
-	data_read(d, 2, 0, x, y);
+	data_read(d, 2, 0, 0, &(struct data_batch){ .input = x, .labels = y });
 	const int32_t x2[4] = { 'i', 'j', 'k', 0 }, y2[4] = { 'j', 'k', -1, -1 };
 	assert_memory_equal(x, x2, sizeof(x2));
 	assert_memory_equal(y, y2, sizeof(y2));
-	data_blank(d, 1, x, y);
+	data_blank(d, 1, &(struct data_batch){ .input = x, .labels = y });
 	const int32_t none[4] = { -1, -1, -1, -1 };
 	assert_memory_equal(y + 4, none, sizeof(none));
 	data_close(d);
@@ -56,12 +56,12 @@ static void test_text_files_join(void **state)
 		fixture_write("efghi", 5) };
 	struct data_file files[3] = { { f[0].path, "a" }, { f[1].path, "b" }, { f[2].path, "c" } };
 	struct data *d = NULL;
-	assert_ok(data_open(&s, files, 3, "training_file", &d, &err));
+	assert_ok(data_open(&s, files, 3, "training_file", NULL, &d, &err));
 	assert_int_equal(data_info(d)->samples, 2);
 	char seen[10] = { 0 };
 	for (int w = 0; w < 2; w++) {
 		int32_t x[4], y[4];
-		data_read(d, w, 0, x, y);
+		data_read(d, w, 0, 0, &(struct data_batch){ .input = x, .labels = y });
 		for (int i = 0; i < 4; i++) {
 			seen[4 * w + i] = (char)x[i];
 			assert_int_equal(y[i], x[i] + 1);
@@ -139,7 +139,7 @@ static int open_idx(const struct idx *x, bool swapped, struct data **ret)
 		fixture_write(x->labels, x->label_bytes) };
 	struct data_file files[2] = { { f[0].path, "images" }, { f[1].path, "labels" } };
 	struct data_file other[2] = { files[1], files[0] };
-	int rc = data_open(&s, swapped ? other : files, 2, "validation_file", ret, &err);
+	int rc = data_open(&s, swapped ? other : files, 2, "validation_file", NULL, ret, &err);
 	unlink(f[0].path);
 	unlink(f[1].path);
 	return rc;
@@ -156,7 +156,7 @@ static void test_idx(void **state)
 		assert_true(i->height == 4 && i->width == 3 && i->channels == 1);
 		float input[24];
 		int32_t labels[2] = { 0 };
-		data_read(d, 2, 1, input, labels);
+		data_read(d, 2, 1, 0, &(struct data_batch){ .input = input, .labels = labels });
 		assert_int_equal(labels[1], 2);
 		for (int k = 0; k < 12; k++)
 			assert_true(fabsf(input[12 + k] - (float)((24 + k) * 3) / 255.0f) < 1e-6f);
@@ -219,18 +219,18 @@ static void test_regression(void **state)
 	fixture_regression(5, 3, 2, &f[0], &f[1]);
 	struct data_file files[2] = { { f[0].path, "features" }, { f[1].path, "targets" } };
 	struct data *d = NULL;
-	assert_ok(data_open(&s, files, 2, "training_file", &d, &err));
+	assert_ok(data_open(&s, files, 2, "training_file", NULL, &d, &err));
 	assert_true(data_info(d)->width == 3 && data_info(d)->classes == 2);
 	float x[6], y[4];
 	uint64_t random = 12;
-	data_read(d, 0, 1, x, y);
+	data_read(d, 0, 1, 0, &(struct data_batch){ .input = x, .labels = y });
 	assert_true(y[2] == (float)fixture_random(&random) && y[3] == (float)fixture_random(&random));
-	data_blank(d, 0, x, y);
+	data_blank(d, 0, &(struct data_batch){ .input = x, .labels = y });
 	assert_true(isnan(y[0]) && x[0] == 0);
 	data_close(d);
 	d = NULL;
 	s.model.n_classes = 3;
-	assert_int_equal(data_open(&s, files, 2, "training_file", &d, &err), ERR_INVALID_DATA);
+	assert_int_equal(data_open(&s, files, 2, "training_file", NULL, &d, &err), ERR_INVALID_DATA);
 	assert_says("targets", "2 values", "3 outputs");
 	unlink(f[0].path);
 	unlink(f[1].path);
@@ -239,7 +239,7 @@ static void test_regression(void **state)
 	f[0] = f[1] = fixture_write(bytes, sizeof(bytes));
 	s.model.n_classes = 1;
 	files[0].path = files[1].path = f[0].path;
-	assert_int_equal(data_open(&s, files, 2, "training_file", &d, &err), ERR_INVALID_DATA);
+	assert_int_equal(data_open(&s, files, 2, "training_file", NULL, &d, &err), ERR_INVALID_DATA);
 	assert_says("features", "offset 12", "not finite");
 	unlink(f[0].path);
 }
@@ -249,13 +249,13 @@ static void test_open_refused(void **state)
 	struct job_spec s = fixture_spec(SPEC_CNN);
 	struct data *d = NULL;
 	struct data_file files[SPEC_FILES_MAX + 1] = { { "/nonexistent/x", "gone.idx" } };
-	assert_int_equal(data_open(&s, files, 0, "training_file", &d, &err), ERR_INVALID_DATA);
-	assert_int_equal(
-		data_open(&s, files, SPEC_FILES_MAX + 1, "training_file", &d, &err), ERR_INVALID_DATA);
-	assert_int_equal(data_open(&s, files, 1, "training_file", &d, &err), ERR_IO);
+	assert_int_equal(data_open(&s, files, 0, "training_file", NULL, &d, &err), ERR_INVALID_DATA);
+	assert_int_equal(data_open(&s, files, SPEC_FILES_MAX + 1, "training_file", NULL, &d, &err),
+		ERR_INVALID_DATA);
+	assert_int_equal(data_open(&s, files, 1, "training_file", NULL, &d, &err), ERR_IO);
 	assert_says("gone.idx");
 	files[0] = (struct data_file){ "/tmp", "folder" };
-	assert_int_equal(data_open(&s, files, 1, "training_file", &d, &err), ERR_IO);
+	assert_int_equal(data_open(&s, files, 1, "training_file", NULL, &d, &err), ERR_IO);
 	assert_null(d);
 }
 
@@ -268,14 +268,14 @@ static void test_validate(void **state)
 	struct data_file training[2] = { { f[0].path, "ti" }, { f[1].path, "tl" } };
 	struct data_file other[2] = { { f[2].path, "vi" }, { f[3].path, "vl" } };
 	struct plan_dataset dims;
-	assert_ok(data_validate(&s, training, 2, training, 2, &dims, &err));
+	assert_ok(data_validate(&s, training, 2, training, 2, NULL, &dims, &err));
 	assert_true(dims.training_samples == 11 && dims.validation_samples == 11);
 	assert_true(dims.in_height == 10 && dims.in_width == 9 && dims.n_classes == 5);
 	s.model.in_width = 0;
-	assert_int_equal(data_validate(&s, training, 2, other, 2, &dims, &err), ERR_INVALID_DATA);
+	assert_int_equal(data_validate(&s, training, 2, other, 2, NULL, &dims, &err), ERR_INVALID_DATA);
 	assert_says("10x8x1", "10x9x1");
 	assert_string_equal(err.param, "validation_file");
-	assert_ok(data_validate(&s, training, 2, NULL, 0, &dims, &err));
+	assert_ok(data_validate(&s, training, 2, NULL, 0, NULL, &dims, &err));
 	assert_int_equal(dims.validation_samples, 0);
 	for (int i = 0; i < 4; i++)
 		unlink(f[i].path);
