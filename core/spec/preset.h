@@ -10,6 +10,7 @@ struct preset {
 	const char *name;
 	const char *summary; /* one sentence for people */
 	enum spec_task task; /* what it is meant for */
+	int64_t parameters;  /* a tied head counted once, running statistics not at all */
 	struct spec_model model;
 };
 

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Reads the whole job object: name, task, files, data and metadata here, the other parts in
+ * Reads the whole job object: name, task, files and metadata here, the other parts in
  * spec_json_*.c. Pure; thread-safe. */
 #include "core/spec/spec_json.h"
 
 #include "core/spec/spec_json_private.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -13,49 +12,7 @@ enum {
 	METADATA_PAIRS_MAX = 16,
 	METADATA_KEY_CHARS_MAX = 64,
 	METADATA_VALUE_CHARS_MAX = 512,
-	SEQUENCE_DEFAULT = 256,
-	IDX_FILES = 2, /* samples and labels */
 };
-
-const char *const spec_json_task_words[] = { "language_model", "image_classification", "regression",
-	"classification", NULL };
-const char *const spec_json_family_words[] = { "mlp", "cnn", "gpt2", NULL };
-const char *const spec_json_format_words[] = { "text", "idx", NULL };
-const char *const spec_json_tokenizer_words[] = { "bytes", NULL };
-const char *const spec_json_optimizer_words[] = { "adamw", "sgd", NULL };
-const char *const spec_json_schedule_words[] = { "constant", "linear", "cosine", NULL };
-const char *const spec_json_precision_words[] = { "fp32", NULL };
-const char *const spec_json_priority_words[] = { "low", "normal", "high", NULL };
-
-const char *spec_task_word(enum spec_task t)
-{
-	return spec_json_task_words[t];
-}
-
-const char *spec_family_word(enum spec_family f)
-{
-	return spec_json_family_words[f];
-}
-
-void spec_json_refuse(struct json_obj *o, const char *key, const char *supported)
-{
-	if (json_obj_has(o, key))
-		json_obj_fail(
-			o, ERR_INVALID_VALUE, key, "%s.%s is not supported: %s", o->path, key, supported);
-}
-
-bool spec_json_is_auto(struct json_obj *o, const char *key)
-{
-	const struct json_val *v = NULL;
-	json_obj_any(o, key, &v);
-	return strcmp(json_str_or(v, ""), "auto") == 0;
-}
-
-void spec_json_word_or_auto(struct json_obj *o, const char *key, const char *const *words, int *ret)
-{
-	if (!spec_json_is_auto(o, key))
-		json_obj_word(o, key, words, ret);
-}
 
 static size_t count_chars(const char *text)
 {
@@ -86,14 +43,6 @@ static void read_name(struct json_obj *o, struct job_spec *spec)
 	memcpy(spec->name, name, strlen(name) + 1);
 }
 
-/* An id is also a name of a file in the agent's folder: no slash, no leading dot. */
-static bool file_id_ok(const char *id)
-{
-	size_t len = strlen(id);
-	return len > 0 && len < SPEC_ID_MAX && id[0] != '.' &&
-		strspn(id, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.") == len;
-}
-
 /* A string or a list of them. */
 static void read_files(
 	struct json_obj *o, const char *key, char ret[SPEC_FILES_MAX][SPEC_ID_MAX], int *ret_count)
@@ -114,7 +63,7 @@ static void read_files(
 		char at[24] = "";
 		if (!single)
 			(void)snprintf(at, sizeof(at), "[%zu]", i);
-		if (!id || !file_id_ok(id)) {
+		if (!id || !spec_json_id_ok(id)) {
 			json_obj_fail(o, id ? ERR_INVALID_VALUE : ERR_INVALID_TYPE, key,
 				"%s.%s%s must be the id of a file, like \"file_01J…\"", o->path, key, at);
 			return;
@@ -122,53 +71,6 @@ static void read_files(
 		memcpy(ret[i], id, strlen(id) + 1);
 	}
 	*ret_count = (int)count;
-}
-
-static void read_data_fields(struct json_obj *o, struct job_spec *spec)
-{
-	bool language = spec->task == SPEC_LANGUAGE_MODEL;
-	int format = spec->data.format;
-	int tokenizer = 0;
-	bool packing = true;
-	spec_json_word_or_auto(o, "format", spec_json_format_words, &format);
-	spec->data.format = (enum spec_format)format;
-	json_obj_bool(o, "shuffle", &spec->data.shuffle);
-	if (!language) {
-		spec_json_refuse(o, "tokenizer", "only language models read tokens");
-		spec_json_refuse(o, "sequence_length", "only language models read sequences");
-		spec_json_refuse(o, "packing", "only language models read sequences");
-		return;
-	}
-	json_obj_word(o, "tokenizer", spec_json_tokenizer_words, &tokenizer);
-	json_obj_i64(o, "sequence_length", 1, spec->model.n_positions, &spec->data.sequence_length);
-	json_obj_bool(o, "packing", &packing);
-	if (!packing)
-		json_obj_fail(o, ERR_INVALID_VALUE, "packing",
-			"%s.packing: text is always packed; give true", o->path);
-}
-
-static void read_data(struct json_obj *o, struct job_spec *spec)
-{
-	const struct json_val *v = NULL;
-	bool language = spec->task == SPEC_LANGUAGE_MODEL;
-	int64_t positions = spec->model.n_positions;
-	spec->data = (struct spec_data){
-		.format = language ? SPEC_FORMAT_TEXT : SPEC_FORMAT_IDX,
-		.tokenizer = language ? SPEC_TOKENIZER_BYTES : SPEC_TOKENIZER_NONE,
-		.sequence_length = !language       ? 0
-			: positions < SEQUENCE_DEFAULT ? positions
-										   : SEQUENCE_DEFAULT,
-		.shuffle = true,
-	};
-	json_obj_object(o, "data", &v);
-	if (!v)
-		return;
-	struct json_obj part;
-	char path[JSON_PATH_MAX];
-	json_obj_path(o, "data", path);
-	json_obj_open(&part, v, path, o->err);
-	read_data_fields(&part, spec);
-	json_obj_adopt(o, json_obj_close(&part));
 }
 
 static void read_metadata(struct json_obj *o, const struct json_val **ret)
@@ -198,87 +100,8 @@ static void read_metadata(struct json_obj *o, const struct json_val **ret)
 	*ret = v;
 }
 
-/* Like json_obj_fail at a field of a part that is closed already; the path leads the text. */
-static void printf_like(4, 5)
-	fail_in(struct json_obj *o, const char *part, const char *key, const char *fmt, ...)
-{
-	char text[ERR_MESSAGE_MAX];
-	va_list args;
-	va_start(args, fmt);
-	if (vsnprintf(text, sizeof(text), fmt, args) < 0)
-		text[0] = '\0';
-	va_end(args);
-	struct json_obj at = *o;
-	json_obj_path(o, part, at.path);
-	json_obj_fail(&at, ERR_INVALID_VALUE, key, "%s.%s: %s", at.path, key, text);
-	json_obj_adopt(o, at.code);
-}
-
-/* Right after the model: what follows reads its fields. */
-static void check_family(struct json_obj *o, const struct job_spec *spec)
-{
-	bool language = spec->task == SPEC_LANGUAGE_MODEL;
-	const char *task = spec_task_word(spec->task);
-	if (language != (spec->model.family == SPEC_GPT2))
-		json_obj_fail(o, ERR_INVALID_VALUE, "model",
-			"%s.model: the task %s cannot train the family %s (language_model: gpt2; "
-			"image_classification: cnn, mlp; regression, classification: mlp)",
-			o->path, task, spec_family_word(spec->model.family));
-	if (spec->model.family == SPEC_CNN && spec->task != SPEC_IMAGE_CLASSIFICATION)
-		json_obj_fail(o, ERR_INVALID_VALUE, "model",
-			"%s.model: the family cnn is for image_classification, not for %s", o->path, task);
-}
-
-static void check_files(struct json_obj *o, const struct job_spec *spec)
-{
-	if (spec->training_file_count == 0)
-		json_obj_fail(o, ERR_INVALID_VALUE, "training_file",
-			"%s.training_file must name at least one file", o->path);
-	if (spec->data.format != SPEC_FORMAT_IDX)
-		return;
-	if (spec->training_file_count != IDX_FILES)
-		json_obj_fail(o, ERR_INVALID_VALUE, "training_file",
-			"%s.training_file must name two IDX files, one of samples and one of labels; it names "
-			"%d",
-			o->path, spec->training_file_count);
-	if (spec->validation_file_count != 0 && spec->validation_file_count != IDX_FILES)
-		json_obj_fail(o, ERR_INVALID_VALUE, "validation_file",
-			"%s.validation_file must name two IDX files, one of samples and one of labels, or "
-			"none; "
-			"it names %d",
-			o->path, spec->validation_file_count);
-}
-
-static void check_sizes(struct json_obj *o, const struct job_spec *spec)
-{
-	const struct spec_model *m = &spec->model;
-	int64_t batch = spec->hyper.batch_size;
-	if (batch * spec->data.sequence_length > SPEC_BATCH_TOKENS_MAX)
-		fail_in(o, "hyperparameters", "batch_size",
-			"%lld sequences of %lld tokens are more than %d tokens", (long long)batch,
-			(long long)spec->data.sequence_length, SPEC_BATCH_TOKENS_MAX);
-	if (batch * m->in_channels * m->in_height * m->in_width > SPEC_BATCH_VALUES_MAX)
-		fail_in(o, "hyperparameters", "batch_size",
-			"%lld samples of %lld x %lld x %lld are more than %lld values", (long long)batch,
-			(long long)m->in_channels, (long long)m->in_height, (long long)m->in_width,
-			(long long)SPEC_BATCH_VALUES_MAX);
-}
-
-/* The rules that hold between the parts. */
-static void check(struct json_obj *o, const struct job_spec *spec)
-{
-	if (o->code)
-		return;
-	bool language = spec->task == SPEC_LANGUAGE_MODEL;
-	if (language != (spec->data.format == SPEC_FORMAT_TEXT))
-		fail_in(o, "data", "format", "the task %s reads %s files", spec_task_word(spec->task),
-			language ? "text" : "idx");
-	check_files(o, spec);
-	check_sizes(o, spec);
-}
-
-int spec_json_read(const struct json_val *v, struct job_spec *ret_spec,
-	const struct json_val **ret_metadata, struct err *err)
+int spec_json_read_from(const struct json_val *v, const struct spec_base *base,
+	struct job_spec *ret_spec, const struct json_val **ret_metadata, struct err *err)
 {
 	/* memset and not an initialiser: padding too, so that equal specs are equal bytes. */
 	struct job_spec spec;
@@ -291,15 +114,16 @@ int spec_json_read(const struct json_val *v, struct job_spec *ret_spec,
 	json_obj_word(&o, "task", spec_json_task_words, &task);
 	spec.task = (enum spec_task)task;
 	read_name(&o, &spec);
-	spec_json_model_read(&o, &spec);
-	check_family(&o, &spec);
+	spec_json_model_read(&o, &spec, base);
+	spec_json_check_family(&o, &spec);
+	spec_json_lora_read(&o, &spec);
 	json_obj_need(&o, "training_file");
 	read_files(&o, "training_file", spec.training_file, &spec.training_file_count);
 	read_files(&o, "validation_file", spec.validation_file, &spec.validation_file_count);
-	read_data(&o, &spec);
+	spec_json_data_read(&o, &spec, base);
 	spec_json_run_read(&o, &spec);
 	spec_json_hyper_read(&o, &spec);
-	check(&o, &spec);
+	spec_json_check_all(&o, &spec);
 	read_metadata(&o, &metadata);
 	int r = json_obj_close(&o);
 	if (r < 0)
@@ -308,4 +132,10 @@ int spec_json_read(const struct json_val *v, struct job_spec *ret_spec,
 	if (ret_metadata)
 		*ret_metadata = metadata;
 	return 0;
+}
+
+int spec_json_read(const struct json_val *v, struct job_spec *ret_spec,
+	const struct json_val **ret_metadata, struct err *err)
+{
+	return spec_json_read_from(v, NULL, ret_spec, ret_metadata, err);
 }

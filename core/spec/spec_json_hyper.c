@@ -1,20 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Reads `hyperparameters`. A field that is absent has the documented default; "auto" chooses by
- * task, family and optimizer. Called by spec_json.c after model and data are read. */
+ * Reads `hyperparameters`. "auto" chooses by task, family and optimizer (spec_json_auto.c); a field
+ * that is absent has the documented default. Called by spec_json.c after model, lora and data. */
 #include "core/spec/spec_json_private.h"
 
 #include <stddef.h>
 
-enum {
-	BATCH_DEFAULT = 32,
-	BATCH_AUTO_SAMPLES = 64,
-	MICRO_AUTO_TOKENS = 8192,
-	MICRO_AUTO_SAMPLES = 256,
-	WARMUP_DEFAULT = 100,
-	SMALL_EMBD = 512, /* below it a language model bears a higher rate */
-};
+enum { BATCH_DEFAULT = 32, WARMUP_DEFAULT = 100 };
 
-/* The number fields: `automatic` is for the task and optimizer at hand, filled in below. */
 struct number {
 	const char *key;
 	size_t offset;
@@ -38,6 +30,7 @@ static const struct number NUMBERS[] = {
 	NUMBER(grad_clip, 0, 1e6, 1),
 	NUMBER(dropout, 0, 0.95, 0),
 	NUMBER(label_smoothing, 0, 0.95, 0),
+	NUMBER(ema_decay, 0, 0.9999999, 0),
 };
 
 static double *slot(struct spec_hyper *h, const struct number *n)
@@ -45,32 +38,17 @@ static double *slot(struct spec_hyper *h, const struct number *n)
 	return (double *)(void *)((char *)h + n->offset);
 }
 
-/* What "auto" means for the numbers where it is not the default. */
-static void fill_auto(const struct job_spec *spec, struct spec_hyper *ret)
-{
-	for (size_t i = 0; i < ARRAY_LEN(NUMBERS); i++)
-		*slot(ret, &NUMBERS[i]) = NUMBERS[i].def;
-	bool language = spec->task == SPEC_LANGUAGE_MODEL;
-	if (spec->hyper.optimizer == SPEC_SGD) {
-		ret->learning_rate = 0.05;
-		ret->weight_decay = 5e-4;
-	} else if (!language) {
-		ret->learning_rate = 1e-3;
-		ret->weight_decay = 0.01;
-		ret->beta2 = 0.999;
-	} else if (spec->model.n_embd < SMALL_EMBD) {
-		ret->learning_rate = 1e-3;
-	}
-}
-
 static void read_numbers(struct json_obj *o, struct job_spec *spec)
 {
 	struct spec_hyper automatic = { 0 };
-	fill_auto(spec, &automatic);
+	bool absent_is_auto = spec_json_absent_is_auto(spec);
+	for (size_t i = 0; i < ARRAY_LEN(NUMBERS); i++)
+		*slot(&automatic, &NUMBERS[i]) = NUMBERS[i].def;
+	spec_json_auto_numbers(spec, &automatic);
 	for (size_t i = 0; i < ARRAY_LEN(NUMBERS); i++) {
 		const struct number *n = &NUMBERS[i];
 		double *value = slot(&spec->hyper, n);
-		*value = n->def;
+		*value = absent_is_auto ? *slot(&automatic, n) : n->def;
 		if (spec_json_is_auto(o, n->key))
 			*value = *slot(&automatic, n);
 		else
@@ -78,35 +56,17 @@ static void read_numbers(struct json_obj *o, struct job_spec *spec)
 	}
 }
 
-/* The largest divisor of batch that is at most `most`. */
-static int64_t divisor_at_most(int64_t batch, int64_t most)
-{
-	int64_t d = most < 1 ? 1 : most < batch ? most : batch;
-	while (batch % d != 0)
-		d--;
-	return d;
-}
-
-static int64_t auto_micro_batch(const struct job_spec *spec)
-{
-	int64_t most = MICRO_AUTO_SAMPLES;
-	if (spec->task == SPEC_LANGUAGE_MODEL)
-		most = MICRO_AUTO_TOKENS / spec->data.sequence_length;
-	return divisor_at_most(spec->hyper.batch_size, most);
-}
-
 static void read_batch(struct json_obj *o, struct job_spec *spec)
 {
 	struct spec_hyper *h = &spec->hyper;
-	h->batch_size = BATCH_DEFAULT;
-	if (!spec_json_is_auto(o, "batch_size"))
+	h->batch_size = spec_json_absent_is_auto(spec) ? spec_json_auto_batch(spec) : BATCH_DEFAULT;
+	if (spec_json_is_auto(o, "batch_size"))
+		h->batch_size = spec_json_auto_batch(spec);
+	else
 		json_obj_i64(o, "batch_size", 1, SPEC_BATCH_MAX, &h->batch_size);
-	else if (spec->task != SPEC_LANGUAGE_MODEL)
-		h->batch_size = BATCH_AUTO_SAMPLES;
-
 	if (o->code)
 		return;
-	h->micro_batch_size = auto_micro_batch(spec);
+	h->micro_batch_size = spec_json_auto_micro_batch(spec);
 	if (!spec_json_is_auto(o, "micro_batch_size"))
 		json_obj_i64(o, "micro_batch_size", 1, SPEC_BATCH_MAX, &h->micro_batch_size);
 	if (!o->code && h->batch_size % h->micro_batch_size != 0)
@@ -131,13 +91,18 @@ static void read_steps(struct json_obj *o, struct spec_hyper *h)
 			(long long)h->warmup_steps, (long long)h->max_steps);
 }
 
-static int read_hyper(
-	const struct json_val *v, const char *path, struct job_spec *spec, struct err *err)
+void spec_json_hyper_read(struct json_obj *up, struct job_spec *spec)
 {
 	struct json_obj o;
-	int optimizer = SPEC_ADAMW;
+	if (up->code)
+		return;
+	bool given = spec_json_open_part(up, "hyperparameters", &o);
+	if (up->code)
+		return;
+	if (!given) /* what an empty object reads as */
+		o = (struct json_obj){ .err = up->err };
+	int optimizer = (int)spec_json_auto_optimizer(spec);
 	int schedule = SPEC_COSINE;
-	json_obj_open(&o, v, path, err);
 	spec_json_word_or_auto(&o, "optimizer", spec_json_optimizer_words, &optimizer);
 	spec_json_word_or_auto(&o, "schedule", spec_json_schedule_words, &schedule);
 	spec->hyper.optimizer = (enum spec_optimizer)optimizer;
@@ -145,33 +110,5 @@ static int read_hyper(
 	read_numbers(&o, spec);
 	read_batch(&o, spec);
 	read_steps(&o, &spec->hyper);
-	return json_obj_close(&o);
-}
-
-/* The defaults alone: what an empty object would read as. */
-static void fill_defaults(struct job_spec *spec)
-{
-	struct spec_hyper *h = &spec->hyper;
-	h->optimizer = SPEC_ADAMW;
-	h->schedule = SPEC_COSINE;
-	h->batch_size = BATCH_DEFAULT;
-	h->warmup_steps = WARMUP_DEFAULT;
-	h->micro_batch_size = auto_micro_batch(spec);
-	for (size_t i = 0; i < ARRAY_LEN(NUMBERS); i++)
-		*slot(h, &NUMBERS[i]) = NUMBERS[i].def;
-}
-
-void spec_json_hyper_read(struct json_obj *o, struct job_spec *spec)
-{
-	const struct json_val *v = NULL;
-	json_obj_object(o, "hyperparameters", &v);
-	if (o->code)
-		return;
-	if (!v) {
-		fill_defaults(spec);
-		return;
-	}
-	char path[JSON_PATH_MAX];
-	json_obj_path(o, "hyperparameters", path);
-	json_obj_adopt(o, read_hyper(v, path, spec, o->err));
+	spec_json_close_part(up, &o);
 }

@@ -22,24 +22,6 @@ enum {
 static const int64_t SEED_MAX = (1LL << 53) - 1; /* what every JSON reader keeps exact */
 static const int64_t COST_MAX_MICROS = 1000LL * 1000 * 1000 * 1000 * 1000;
 
-/* Opens a nested object when it is given; false when there is nothing to read. */
-static bool open_part(struct json_obj *o, const char *key, struct json_obj *ret_part)
-{
-	const struct json_val *v = NULL;
-	char path[JSON_PATH_MAX];
-	json_obj_object(o, key, &v);
-	if (!v)
-		return false;
-	json_obj_path(o, key, path);
-	json_obj_open(ret_part, v, path, o->err);
-	return true;
-}
-
-static void close_part(struct json_obj *o, struct json_obj *part)
-{
-	json_obj_adopt(o, json_obj_close(part));
-}
-
 static void read_resources(struct json_obj *o, struct job_spec *spec)
 {
 	struct json_obj part;
@@ -47,7 +29,7 @@ static void read_resources(struct json_obj *o, struct job_spec *spec)
 	const char *type = NULL;
 	spec->device_count = 1;
 	json_obj_need(o, "resources");
-	if (!open_part(o, "resources", &part))
+	if (!spec_json_open_part(o, "resources", &part))
 		return;
 	json_obj_need(&part, "instance_type");
 	json_obj_str(&part, "instance_type", 1, SPEC_ID_MAX - 1, &type);
@@ -65,14 +47,14 @@ static void read_resources(struct json_obj *o, struct job_spec *spec)
 	if (preemptible)
 		json_obj_fail(&part, ERR_INVALID_VALUE, "preemptible",
 			"%s.preemptible: this version runs jobs that are not preempted; give false", part.path);
-	close_part(o, &part);
+	spec_json_close_part(o, &part);
 }
 
 static void read_parallelism(struct json_obj *o)
 {
 	static const char *const axes[] = { "data", "tensor", "pipeline" };
 	struct json_obj part;
-	if (spec_json_is_auto(o, "parallelism") || !open_part(o, "parallelism", &part))
+	if (spec_json_is_auto(o, "parallelism") || !spec_json_open_part(o, "parallelism", &part))
 		return;
 	for (size_t i = 0; i < ARRAY_LEN(axes); i++) {
 		int64_t ways = 1;
@@ -84,7 +66,7 @@ static void read_parallelism(struct json_obj *o)
 	}
 	int64_t zero_stage = 0;
 	json_obj_i64(&part, "zero_stage", 0, ZERO_STAGE_MAX, &zero_stage);
-	close_part(o, &part);
+	spec_json_close_part(o, &part);
 }
 
 static void read_residency(struct json_obj *o, struct job_spec *spec)
@@ -108,7 +90,7 @@ static void read_limits(struct json_obj *o, struct spec_limits *limits)
 {
 	struct json_obj part;
 	const char *cost = NULL;
-	if (!open_part(o, "limits", &part))
+	if (!spec_json_open_part(o, "limits", &part))
 		return;
 	json_obj_i64(&part, "max_runtime_s", 1, RUNTIME_MAX_S, &limits->max_runtime_s);
 	json_obj_str(&part, "max_cost", 1, MONEY_TEXT_MAX, &cost);
@@ -119,30 +101,35 @@ static void read_limits(struct json_obj *o, struct spec_limits *limits)
 			"behind the point, like \"250.00\"",
 			part.path);
 	limits->max_cost_micros = micros;
-	close_part(o, &part);
+	spec_json_close_part(o, &part);
 }
 
 static void read_every(struct json_obj *o, const char *key, int64_t *every, int64_t *keep)
 {
 	struct json_obj part;
-	if (!open_part(o, key, &part))
+	if (!spec_json_open_part(o, key, &part))
 		return;
 	json_obj_i64(&part, "every_steps", 0, SPEC_STEPS_MAX, every);
 	if (keep)
 		json_obj_i64(&part, "keep", 1, CHECKPOINT_KEEP_MAX, keep);
-	close_part(o, &part);
+	spec_json_close_part(o, &part);
 }
 
+/* Whoever says nothing gets the precision that results were compared in. */
 static void read_modes(struct json_obj *o, struct job_spec *spec)
 {
-	static const char *const recompute_words[] = { "none", NULL };
 	int precision = SPEC_FP32;
 	int priority = 1; /* "normal" */
-	int recompute = 0;
-	spec_json_word_or_auto(o, "precision", spec_json_precision_words, &precision);
-	spec_json_word_or_auto(o, "activation_checkpointing", recompute_words, &recompute);
+	int checkpointing = SPEC_KEEP_ALL;
+	if (spec_json_is_auto(o, "precision"))
+		precision = (int)spec_json_auto_precision(spec);
+	else
+		json_obj_word(o, "precision", spec_json_precision_words, &precision);
+	spec_json_word_or_auto(
+		o, "activation_checkpointing", spec_json_checkpointing_words, &checkpointing);
 	json_obj_word(o, "priority", spec_json_priority_words, &priority);
 	spec->precision = (enum spec_precision)precision;
+	spec->checkpointing = (enum spec_checkpointing)checkpointing;
 	spec->priority = priority - 1;
 	spec->seed = SEED_DEFAULT;
 	json_obj_i64(o, "seed", 0, SEED_MAX, &spec->seed);
@@ -160,6 +147,5 @@ void spec_json_run_read(struct json_obj *o, struct job_spec *spec)
 	read_limits(o, &spec->limits);
 	read_every(o, "checkpoint", &spec->checkpoint_every_steps, &spec->checkpoint_keep);
 	read_every(o, "evaluation", &spec->evaluation_every_steps, NULL);
-	spec_json_refuse(o, "lora", "this version trains all parameters: leave it out");
 	spec_json_refuse(o, "quote", "this version gives no quotes: leave it out");
 }

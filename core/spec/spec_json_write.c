@@ -15,40 +15,19 @@ static void field_i64_or_null(struct json_writer *w, const char *key, int64_t v)
 		json_field_null(w, key);
 }
 
-static void write_widths(struct json_writer *w, const char *key, const int64_t *widths, int count)
+static void field_str_or_null(struct json_writer *w, const char *key, const char *text)
 {
-	json_key(w, key);
-	json_begin_array(w);
-	for (int i = 0; i < count; i++)
-		json_put_i64(w, widths[i]);
-	json_end_array(w);
+	json_field_str(w, key, text[0] ? text : NULL);
 }
 
-static void write_model(struct json_writer *w, const struct spec_model *m)
+static void write_model(struct json_writer *w, const struct job_spec *spec)
 {
 	json_key(w, "model");
 	json_begin_object(w);
 	json_key(w, "config");
-	json_begin_object(w);
-	json_field_str(w, "family", spec_json_family_words[m->family]);
-	if (m->family == SPEC_GPT2) {
-		json_field_i64(w, "n_layer", m->n_layer);
-		json_field_i64(w, "n_head", m->n_head);
-		json_field_i64(w, "n_embd", m->n_embd);
-		json_field_i64(w, "n_positions", m->n_positions);
-		json_field_i64(w, "vocab_size", m->vocab_size);
-	} else {
-		if (m->family == SPEC_CNN) {
-			write_widths(w, "channels", m->channels, m->channel_count);
-			json_field_i64(w, "blocks_per_stage", m->blocks_per_stage);
-		}
-		write_widths(w, "hidden", m->hidden, m->hidden_count);
-		field_i64_or_null(w, "in_channels", m->in_channels);
-		field_i64_or_null(w, "in_height", m->in_height);
-		field_i64_or_null(w, "in_width", m->in_width);
-		field_i64_or_null(w, "n_classes", m->n_classes);
-	}
-	json_end_object(w);
+	spec_json_write_config(w, &spec->model);
+	if (spec->base[0])
+		json_field_str(w, "base", spec->base);
 	json_end_object(w);
 }
 
@@ -62,21 +41,72 @@ static void write_files(
 	json_end_array(w);
 }
 
-static void write_data(struct json_writer *w, const struct spec_data *d)
+static void write_tokens(struct json_writer *w, const struct spec_data *d)
 {
+	static const char *const words[SPEC_TOKENIZER_COUNT] = {
+		[SPEC_TOKENIZER_BYTES] = "bytes",
+		[SPEC_TOKENIZER_GPT2] = "gpt2",
+	};
+	if (d->tokenizer == SPEC_TOKENIZER_FILE)
+		json_field_str(w, "tokenizer", d->tokenizer_file);
+	else
+		json_field_str(w, "tokenizer", words[d->tokenizer]);
+	field_i64_or_null(w, "sequence_length", d->sequence_length);
+	if (d->sequence_length)
+		json_field_bool(w, "packing", d->packing);
+	else
+		json_field_null(w, "packing");
+}
+
+static void write_columns(struct json_writer *w, const struct spec_data *d)
+{
+	field_str_or_null(w, "label_column", d->label_column);
+	json_key(w, "categorical");
+	if (d->categorical_count == 0) {
+		json_put_null(w);
+		return;
+	}
+	json_begin_array(w);
+	for (int i = 0; i < d->categorical_count; i++)
+		json_put_str(w, d->categorical[i]);
+	json_end_array(w);
+}
+
+static void write_data(struct json_writer *w, const struct job_spec *spec)
+{
+	const struct spec_data *d = &spec->data;
 	json_key(w, "data");
 	json_begin_object(w);
 	json_field_str(w, "format", spec_json_format_words[d->format]);
-	if (d->tokenizer == SPEC_TOKENIZER_NONE) {
-		json_field_null(w, "tokenizer");
-		json_field_null(w, "sequence_length");
-		json_field_null(w, "packing");
-	} else {
-		json_field_str(w, "tokenizer", spec_json_tokenizer_words[d->tokenizer - 1]);
-		json_field_i64(w, "sequence_length", d->sequence_length);
-		json_field_bool(w, "packing", true);
-	}
+	write_tokens(w, d);
 	json_field_bool(w, "shuffle", d->shuffle);
+	write_columns(w, d);
+	if (spec->task == SPEC_IMAGE_CLASSIFICATION) {
+		json_field_bool(w, "flip", d->flip);
+		json_field_i64(w, "crop_padding", d->crop_padding);
+	} else {
+		json_field_null(w, "flip");
+		json_field_null(w, "crop_padding");
+	}
+	json_end_object(w);
+}
+
+static void write_lora(struct json_writer *w, const struct spec_lora *l)
+{
+	json_key(w, "lora");
+	if (l->rank == 0) {
+		json_put_null(w);
+		return;
+	}
+	json_begin_object(w);
+	json_field_i64(w, "rank", l->rank);
+	json_field_f64(w, "alpha", l->alpha);
+	json_field_f64(w, "dropout", l->dropout);
+	json_key(w, "target_modules");
+	json_begin_array(w);
+	for (int i = 0; i < l->target_count; i++)
+		json_put_str(w, l->target[i]);
+	json_end_array(w);
 	json_end_object(w);
 }
 
@@ -101,13 +131,15 @@ static void write_hyper(struct json_writer *w, const struct spec_hyper *h)
 	json_field_f64(w, "grad_clip", h->grad_clip);
 	json_field_f64(w, "dropout", h->dropout);
 	json_field_f64(w, "label_smoothing", h->label_smoothing);
+	json_field_f64(w, "ema_decay", h->ema_decay);
 	json_end_object(w);
 }
 
 static void write_placement(struct json_writer *w, const struct job_spec *spec)
 {
 	json_field_str(w, "precision", spec_json_precision_words[spec->precision]);
-	json_field_str(w, "activation_checkpointing", "none");
+	json_field_str(
+		w, "activation_checkpointing", spec_json_checkpointing_words[spec->checkpointing]);
 	json_key(w, "parallelism");
 	json_begin_object(w);
 	json_field_i64(w, "data", 1);
@@ -160,11 +192,12 @@ int spec_json_write(const struct job_spec *spec, struct buf *out)
 	json_begin_object(&w);
 	json_field_str(&w, "name", spec->name[0] ? spec->name : NULL);
 	json_field_str(&w, "task", spec_json_task_words[spec->task]);
-	write_model(&w, &spec->model);
+	write_model(&w, spec);
 	write_files(&w, "training_file", spec->training_file, spec->training_file_count);
 	write_files(&w, "validation_file", spec->validation_file, spec->validation_file_count);
-	write_data(&w, &spec->data);
+	write_data(&w, spec);
 	write_hyper(&w, &spec->hyper);
+	write_lora(&w, &spec->lora);
 	write_placement(&w, spec);
 	write_limits(&w, &spec->limits);
 	write_intervals(&w, spec);
