@@ -9,36 +9,56 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-static const struct cpu_table *table(void)
+enum {
+	TYPES = 3,                   /* fp32, bf16, fp16: the first of enum plan_type */
+	HUGE_PAGE = 2 * 1024 * 1024, /* bytes */
+};
+
+struct backend_ctx {
+	int threads;
+	void *mapped;
+	size_t mapped_bytes;
+	int64_t peak_bytes;
+};
+
+extern const struct backend cpu_table_f32_baseline, cpu_table_bf16_baseline, cpu_table_f16_baseline;
+#if defined(__x86_64__)
+extern const struct backend cpu_table_f32_avx2, cpu_table_bf16_avx2, cpu_table_f16_avx2;
+extern const struct backend cpu_table_f32_avx512, cpu_table_bf16_avx512, cpu_table_f16_avx512;
+#endif
+
+static const struct backend *const tables[CPU_ISA_COUNT][TYPES] = {
+	{ &cpu_table_f32_baseline, &cpu_table_bf16_baseline, &cpu_table_f16_baseline },
+#if defined(__x86_64__)
+	{ &cpu_table_f32_avx2, &cpu_table_bf16_avx2, &cpu_table_f16_avx2 },
+	{ &cpu_table_f32_avx512, &cpu_table_bf16_avx512, &cpu_table_f16_avx512 },
+#endif
+};
+
+static bool has_isa(int isa)
 {
 #if defined(__x86_64__)
-	if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-		__builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
-		return &cpu_table_avx512;
-	if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-		return &cpu_table_avx2;
+	if (isa == 2)
+		return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+			__builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+	if (isa == 1)
+		return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+			__builtin_cpu_supports("f16c");
 #endif
-	return &cpu_table_baseline;
+	return isa == 0;
 }
 
-const struct backend *engine_backend_cpu(void)
+const struct backend *cpu_table(int isa, enum plan_type type)
 {
-	return &table()->backend;
+	return has_isa(isa) ? tables[isa][type] : NULL;
 }
 
-const struct cpu_helpers *cpu_helpers(void)
+const struct backend *engine_backend_cpu(enum plan_type type)
 {
-	return &table()->helpers;
-}
-
-int cpu_status(dnnl_status_t status, const char *what, struct err *err)
-{
-	if (status == dnnl_success)
-		return 0;
-	if (status == dnnl_out_of_memory)
-		return err_set(err, ERR_NO_MEMORY, NULL, "no memory to prepare %s", what);
-	return err_set(
-		err, ERR_INTERNAL, NULL, "the math library refused %s (status %d)", what, (int)status);
+	int isa = CPU_ISA_COUNT - 1;
+	while (!cpu_table(isa, type))
+		isa--;
+	return cpu_table(isa, type);
 }
 
 int cpu_open(int threads, struct backend_ctx **ret, struct err *err)
@@ -48,14 +68,6 @@ int cpu_open(int threads, struct backend_ctx **ret, struct err *err)
 		return err_set(err, ERR_NO_MEMORY, NULL, "no memory for the device");
 	ctx->threads = threads;
 	cpu_enter(ctx);
-	int rc = cpu_status(dnnl_engine_create(&ctx->engine, dnnl_cpu, 0), "the device", err);
-	if (!rc)
-		rc = cpu_status(dnnl_stream_create(&ctx->stream, ctx->engine, dnnl_stream_default_flags),
-			"a stream", err);
-	if (rc) {
-		cpu_close(ctx);
-		return rc;
-	}
 	*ret = ctx;
 	return 0;
 }
@@ -64,12 +76,8 @@ void cpu_close(struct backend_ctx *ctx)
 {
 	if (!ctx)
 		return;
-	if (ctx->stream)
-		dnnl_stream_destroy(ctx->stream);
-	if (ctx->engine)
-		dnnl_engine_destroy(ctx->engine);
-	if (ctx->arena)
-		munmap(ctx->arena, (size_t)ctx->arena_bytes);
+	if (ctx->mapped)
+		munmap(ctx->mapped, ctx->mapped_bytes);
 	free(ctx);
 }
 
@@ -78,18 +86,21 @@ void cpu_enter(struct backend_ctx *ctx)
 	omp_set_num_threads(ctx->threads);
 }
 
-/* One mapping with huge pages: first touch of small pages costs more than the arithmetic. */
+/* One mapping with huge pages: first touch of small pages costs more than the arithmetic. It begins
+ * where a huge page may; what lies before and behind is never touched. */
 int cpu_memory_map(struct backend_ctx *ctx, int64_t bytes, void **ret, struct err *err)
 {
-	void *mem = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE,
-		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	size_t want = (size_t)bytes + HUGE_PAGE;
+	char *mem = mmap(
+		NULL, want, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (mem == MAP_FAILED)
 		return err_errno(
 			err, ERR_NO_MEMORY, errno, "the device refused %lld bytes", (long long)bytes);
-	(void)madvise(mem, (size_t)bytes, MADV_HUGEPAGE);
-	ctx->arena = mem;
-	ctx->arena_bytes = bytes;
+	ctx->mapped = mem;
+	ctx->mapped_bytes = want;
 	ctx->peak_bytes += bytes;
+	mem += (HUGE_PAGE - (uintptr_t)mem % HUGE_PAGE) % HUGE_PAGE;
+	(void)madvise(mem, (size_t)bytes, MADV_HUGEPAGE);
 	*ret = mem;
 	return 0;
 }

@@ -136,3 +136,26 @@ CPU_INLINE void act_store_part(act_t *p, simd_f32 v, int64_t n)
 	memcpy(p, part, (size_t)n * sizeof(act_t));
 #endif
 }
+
+/* The first n values (all for n >= SIMD_WIDTH), for loops that end with a part. */
+CPU_INLINE simd_f32 act_load_upto(const act_t *p, int64_t n)
+{
+	return n >= SIMD_WIDTH ? act_load(p) : act_load_part(p, n);
+}
+
+CPU_INLINE void act_store_upto(act_t *p, simd_f32 v, int64_t n)
+{
+	if (n >= SIMD_WIDTH)
+		act_store(p, v);
+	else
+		act_store_part(p, v, n);
+}
+
+/* Elements that a thread takes in one turn of a loop over a flat range: whole vectors, so that the
+ * number of threads never changes an element's instructions. */
+enum { ACT_BLOCK = 4096 };
+
+CPU_INLINE int64_t act_block_end(int64_t begin, int64_t count)
+{
+	return begin + ACT_BLOCK < count ? begin + ACT_BLOCK : count;
+}

@@ -1,68 +1,58 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Additions, ReLU and column sums. */
-#include "workers/engine/cpu/isa.h"
-#include "workers/engine/cpu/ops/simd.h"
+ * Additions, the gradient of ReLU, column sums. Called through the backend's table; column_sum by
+ * the products' bias gradients. */
+#include "workers/engine/cpu/ops/act.h"
 
-void CPU_FN(relu_backward)(int64_t count, const float *y, const float *dy, float *dx)
+void CPU_FN(relu_backward)(int64_t count, const void *y, const void *dy, void *dx)
 {
-#pragma omp parallel for simd schedule(static) if (count > CPU_PARALLEL_MIN)
-	for (int64_t i = 0; i < count; i++)
-		dx[i] = y[i] > 0.0f ? dy[i] : 0.0f;
-}
-
-void CPU_FN(relu_bias)(int64_t rows, int64_t n, const float *b, bool relu, float *y)
-{
-	float low = relu ? 0.0f : -__builtin_inff();
-#pragma omp parallel for schedule(static) if (rows * n > CPU_PARALLEL_MIN)
-	for (int64_t r = 0; r < rows; r++) {
-		float *row = y + r * n;
-		if (b)
-#pragma omp simd
-			for (int64_t i = 0; i < n; i++)
-				row[i] += b[i];
-#pragma omp simd
-		for (int64_t i = 0; i < n; i++)
-			row[i] = row[i] < low ? low : row[i];
+	const act_t *out = y, *grad = dy;
+	act_t *to = dx;
+#pragma omp parallel for schedule(static) if (count > CPU_PARALLEL_MIN)
+	for (int64_t begin = 0; begin < count; begin += ACT_BLOCK) {
+		int64_t end = act_block_end(begin, count);
+		for (int64_t i = begin; i < end; i += SIMD_WIDTH) {
+			simd_f32 v = act_load_upto(out + i, end - i), g = act_load_upto(grad + i, end - i);
+			act_store_upto(to + i, simd_select(v > 0.0f, g, simd_set(0)), end - i);
+		}
 	}
 }
 
-void CPU_FN(add_into)(int64_t count, const float *a, float *y)
+void CPU_FN(add_into)(int64_t count, const void *a, void *y)
 {
-#pragma omp parallel for simd schedule(static) if (count > CPU_PARALLEL_MIN)
-	for (int64_t i = 0; i < count; i++)
-		y[i] += a[i];
-}
-
-void CPU_FN(fill_value)(int64_t count, float value, float *y)
-{
-#pragma omp parallel for simd schedule(static) if (count > CPU_PARALLEL_MIN)
-	for (int64_t i = 0; i < count; i++)
-		y[i] = value;
+	const act_t *from = a;
+	act_t *to = y;
+#pragma omp parallel for schedule(static) if (count > CPU_PARALLEL_MIN)
+	for (int64_t begin = 0; begin < count; begin += ACT_BLOCK) {
+		int64_t end = act_block_end(begin, count);
+		for (int64_t i = begin; i < end; i += SIMD_WIDTH) {
+			simd_f32 sum = act_load_upto(to + i, end - i) + act_load_upto(from + i, end - i);
+			act_store_upto(to + i, sum, end - i);
+		}
+	}
 }
 
 /* Four partial sums a column keep the chain of additions short. */
-CPU_INLINE void column_slice(int64_t rows, int64_t n, const float *x, float *y)
+CPU_INLINE void column_slice(int64_t rows, int64_t n, const act_t *x, int64_t ldx, float *y)
 {
 	simd_f32 sum[4] = { { 0 }, { 0 }, { 0 }, { 0 } };
 	int64_t r = 0;
 	for (; r + 4 <= rows; r += 4)
 		for (int k = 0; k < 4; k++)
-			sum[k] += simd_load(x + (r + k) * n);
+			sum[k] += act_load_upto(x + (r + k) * ldx, n);
 	for (; r < rows; r++)
-		sum[0] += simd_load(x + r * n);
-	simd_store(y, simd_load(y) + ((sum[0] + sum[1]) + (sum[2] + sum[3])));
+		sum[0] += act_load_upto(x + r * ldx, n);
+	simd_f32 all = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+	simd_store_upto(y, simd_load_upto(y, n) + all, n);
 }
 
-void CPU_FN(column_sum)(int64_t rows, int64_t n, const float *x, float *y)
+void CPU_FN(column_sum)(int64_t rows, int64_t n, const void *x, int64_t ldx, float *y)
 {
-	int64_t whole = n / SIMD_WIDTH * SIMD_WIDTH;
+	const act_t *from = x;
 #pragma omp parallel for schedule(static) if (rows * n > CPU_PARALLEL_MIN)
-	for (int64_t c = 0; c < whole; c += SIMD_WIDTH)
-		column_slice(rows, n, x + c, y + c);
-	for (int64_t c = whole; c < n; c++) {
-		float sum = 0;
-		for (int64_t r = 0; r < rows; r++)
-			sum += x[r * n + c];
-		y[c] += sum;
+	for (int64_t c = 0; c < n; c += SIMD_WIDTH) {
+		if (n - c >= SIMD_WIDTH)
+			column_slice(rows, SIMD_WIDTH, from + c, ldx, y + c);
+		else
+			column_slice(rows, n - c, from + c, ldx, y + c);
 	}
 }

@@ -1,27 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0
- * GELU in its tanh form: x * sigmoid(2 * sqrt(2/pi) * (x + 0.044715 x^3)). */
-#include "workers/engine/cpu/isa.h"
-#include "workers/engine/cpu/ops/simd.h"
+ * GELU and its gradient over a flat range. Called through the backend's table. */
+#include "workers/engine/cpu/ops/gelu.h"
+#include "workers/engine/cpu/ops/act.h"
 
-static const float two_root = 1.5957691216f; /* 2 sqrt(2/pi) */
-static const float cubic = 0.044715f;
-
-void CPU_FN(gelu_forward)(int64_t count, const float *x, float *y)
+void CPU_FN(gelu_forward)(int64_t count, const void *x, void *y)
 {
-#pragma omp parallel for simd schedule(static) if (count > CPU_PARALLEL_MIN)
-	for (int64_t i = 0; i < count; i++) {
-		float v = x[i];
-		y[i] = v / (1.0f + simd_exp(-two_root * (v + cubic * v * v * v)));
+	const act_t *from = x;
+	act_t *to = y;
+#pragma omp parallel for schedule(static) if (count > CPU_PARALLEL_MIN)
+	for (int64_t begin = 0; begin < count; begin += ACT_BLOCK) {
+		int64_t end = act_block_end(begin, count);
+		for (int64_t i = begin; i < end; i += SIMD_WIDTH)
+			act_store_upto(to + i, gelu_value(act_load_upto(from + i, end - i)), end - i);
 	}
 }
 
-void CPU_FN(gelu_backward)(int64_t count, const float *x, const float *dy, float *dx)
+void CPU_FN(gelu_backward)(int64_t count, const void *x, const void *dy, void *dx)
 {
-#pragma omp parallel for simd schedule(static) if (count > CPU_PARALLEL_MIN)
-	for (int64_t i = 0; i < count; i++) {
-		float v = x[i];
-		float s = 1.0f / (1.0f + simd_exp(-two_root * (v + cubic * v * v * v)));
-		float slope = two_root * (1.0f + 3.0f * cubic * v * v);
-		dx[i] = dy[i] * (s + v * s * (1.0f - s) * slope);
+	const act_t *from = x, *grad = dy;
+	act_t *to = dx;
+#pragma omp parallel for schedule(static) if (count > CPU_PARALLEL_MIN)
+	for (int64_t begin = 0; begin < count; begin += ACT_BLOCK) {
+		int64_t end = act_block_end(begin, count);
+		for (int64_t i = begin; i < end; i += SIMD_WIDTH) {
+			simd_f32 slope = gelu_slope(act_load_upto(from + i, end - i));
+			act_store_upto(to + i, act_load_upto(grad + i, end - i) * slope, end - i);
+		}
 	}
 }

@@ -76,6 +76,29 @@ CPU_INLINE void simd_store_part(float *p, simd_f32 v, int64_t n)
 #endif
 }
 
+/* The first n values (all for n >= SIMD_WIDTH), for loops that end with a part. */
+CPU_INLINE simd_f32 simd_load_upto(const float *p, int64_t n)
+{
+	return n >= SIMD_WIDTH ? simd_load(p) : simd_load_part(p, n);
+}
+
+CPU_INLINE void simd_store_upto(float *p, simd_f32 v, int64_t n)
+{
+	if (n >= SIMD_WIDTH)
+		simd_store(p, v);
+	else
+		simd_store_part(p, v, n);
+}
+
+/* All bits set in the first n lanes. */
+CPU_INLINE simd_i32 simd_first(int64_t n)
+{
+	simd_i32 lane;
+	for (int i = 0; i < SIMD_WIDTH; i++)
+		lane[i] = i;
+	return lane < (int32_t)(n < SIMD_WIDTH ? n : SIMD_WIDTH);
+}
+
 /* Lanes of a where the mask is set (all bits), of b elsewhere. */
 CPU_INLINE simd_f32 simd_select(simd_i32 mask, simd_f32 a, simd_f32 b)
 {
