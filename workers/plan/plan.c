@@ -144,7 +144,8 @@ int plan_compile(const struct job_spec *spec, const struct plan_dataset *dims, s
 	if (p->rows > INT32_MAX / 4)
 		plan_build_fail(&b, ERR_PLAN_TOO_LARGE, "$.hyperparameters.micro_batch_size",
 			"a micro-batch of %lld rows is too large", (long long)p->rows);
-	build(&b);
+	if (!b.code)
+		build(&b);
 	rc = b.code ? b.code : plan_layout(p, err);
 	if (rc)
 		return rc;

@@ -69,7 +69,8 @@ enum plan_role {
  * Types: operations read `weight`. In an fp32 plan it is fp32 and the optimizer updates it in place
  * (master == weight). In a bf16 or fp16 plan tensors of rank >= 2 have `weight` in the plan's type
  * and, when trained, an fp32 `master` that the optimizer updates and rounds into `weight`; tensors
- * of rank 1, running statistics and sparse tables stay fp32 (master == weight).
+ * of rank 1, running statistics and sparse tables stay fp32 (master == weight). A frozen tensor has
+ * no other buffer than its weight (master == weight, of whatever type).
  *
  * The dense trained tensors' masters lie in one flat range of the arena in the order of params
  * (each padded to PLAN_ALIGN_BYTES), and so do their gradients, moments and averages, with the same

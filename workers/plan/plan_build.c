@@ -207,6 +207,21 @@ struct plan_op *plan_build_op(struct plan_build *b, enum plan_op_kind kind, cons
 	return op;
 }
 
+void plan_build_dropout(
+	struct plan_build *b, const char *name, int x, int y, int64_t count, int64_t site, double p)
+{
+	plan_build_op(b, PLAN_OP_DROPOUT, name, PLAN_OPERANDS(x, y), PLAN_DIMS(count, site), 0)
+		->scalar = p;
+}
+
+void plan_build_dropout_backward(
+	struct plan_build *b, const char *name, int dy, int dx, int64_t count, int64_t site, double p)
+{
+	plan_build_op(
+		b, PLAN_OP_DROPOUT_BACKWARD, name, PLAN_OPERANDS(dy, dx), PLAN_DIMS(count, site), 0)
+		->scalar = p;
+}
+
 void plan_build_backward(struct plan_build *b)
 {
 	b->p->backward_begin = b->p->op_count;

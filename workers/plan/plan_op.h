@@ -55,7 +55,9 @@ enum plan_op_kind {
 	PLAN_OP_CLASSIFIER,
 
 	/* Dense layers: y[M,N] = act(alpha x[M,K] w + b) + residual, alpha = scalar. pre (act GELU):
-	 * where the value before the activation is stored. w is [K,N], or [N,K] when transposed.
+	 * where the value before the activation is stored. GELU is taken of that value as y's type
+	 * holds it, stored or not: PLAN_OP_GELU of pre gives y again, bit by bit. w is [K,N], or [N,K]
+	 * when transposed.
 	 * x, w, [b], y, [residual], [pre] + ws; dims M, K, N, ldx, ldy (of y, residual and pre) */
 	PLAN_OP_LINEAR,
 	/* dx = (alpha dy w' + residual) * act'(gate): gate holds the pre-activation (GELU) or the

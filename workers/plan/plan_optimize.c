@@ -32,13 +32,6 @@ static void sizes(struct plan *p)
 	}
 }
 
-/* Sorting the ids: two arrays of (id, look-up) pairs, and counts of digits for a number of threads
- * that does not matter. */
-static int64_t reduce_workspace(int64_t capacity)
-{
-	return 4 * capacity * plan_type_bytes(PLAN_I32) + 64 * 1024;
-}
-
 static struct sparse sparse_reduce(struct plan_build *b, const struct plan_table *t)
 {
 	struct plan *p = b->p;
@@ -50,7 +43,7 @@ static struct sparse sparse_reduce(struct plan_build *b, const struct plan_table
 	s.count = plan_build_buffer(b, PLAN_GRADIENTS, PLAN_I32, 1, "%.64s.touched_count", name);
 	plan_build_op(b, PLAN_OP_SPARSE_REDUCE, name,
 		PLAN_OPERANDS(t->ids, t->grads, s.rows, s.sums, s.count),
-		PLAN_DIMS(p->batch, t->lookups, t->d, t->rows), reduce_workspace(s.capacity));
+		PLAN_DIMS(p->batch, t->lookups, t->d, t->rows), plan_workspace_sparse(s.capacity));
 	return s;
 }
 

@@ -81,6 +81,13 @@ struct plan_op *plan_build_op(struct plan_build *b, enum plan_op_kind kind, cons
 #define PLAN_DIMS(...) \
 	(const int64_t[]){ __VA_ARGS__ }, (int)ARRAY_LEN(((int64_t[]){ __VA_ARGS__ }))
 
+/* y = dropout(x), and the gradient's way back; x and y (dy and dx) may be one buffer. A site is a
+ * number of its own for each mask of the model. */
+void plan_build_dropout(
+	struct plan_build *b, const char *name, int x, int y, int64_t count, int64_t site, double p);
+void plan_build_dropout_backward(
+	struct plan_build *b, const char *name, int dy, int dx, int64_t count, int64_t site, double p);
+
 /* Between the loss and the first operation of the backward pass. */
 void plan_build_backward(struct plan_build *b);
 
@@ -145,6 +152,8 @@ int64_t plan_workspace_norm_backward(int64_t c, bool with_bias);
 int64_t plan_workspace_attention(int64_t b, int64_t t, int64_t kv_heads, int64_t head_size);
 int64_t plan_workspace_attention_backward(int64_t b, int64_t t, int64_t heads, int64_t head_size);
 int64_t plan_workspace_classifier(int64_t chunk, int64_t v, int64_t c, enum plan_type type);
+/* cpu/ops/sparse.c: look-ups of a whole batch in one table. */
+int64_t plan_workspace_sparse(int64_t lookups);
 
 /* Families: forward pass and loss, plan_build_backward, backward pass. */
 void plan_family_mlp(struct plan_build *b);

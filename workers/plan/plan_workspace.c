@@ -14,6 +14,8 @@ enum {
 	PRODUCT_MAX_BYTES = 8 * 1024 * 1024,
 	ATTENTION_BLOCK = 64, /* queries or keys */
 	ATTENTION_LANES = 16,
+	SPARSE_LOOKUP_BYTES = 20,
+	SPARSE_EXTRA_BYTES = 1024,
 };
 
 static int64_t round_up(int64_t v, int64_t unit)
@@ -69,4 +71,9 @@ int64_t plan_workspace_classifier(int64_t chunk, int64_t v, int64_t c, enum plan
 	int64_t products = most(plan_workspace_product(chunk, v, c),
 		most(plan_workspace_product(chunk, c, v), plan_workspace_product(v, c, chunk)));
 	return logits + products;
+}
+
+int64_t plan_workspace_sparse(int64_t lookups)
+{
+	return lookups * SPARSE_LOOKUP_BYTES + SPARSE_EXTRA_BYTES;
 }

@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The whole of a language model around its layers: inputs, embedding, head and loss. Called by
+ * plan_family_gpt2.c and plan_family_llama.c. */
+#include "workers/plan/plan_lm.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum {
+	LAYERS_MAX = 512,
+	BYTES_VOCABULARY = 256,
+	/* The head's logits are made for so many rows at a time that they take about this much, and
+	 * never for fewer than the minimum: short products are slow. */
+	CHUNK_BYTES = 64 * 1024 * 1024,
+	CHUNK_ROWS_MIN = 64,
+	CHUNK_ROWS_UNIT = 16,
+	WIDTH_OF_SCALE = 768,
+	SCRATCH_PADDING = 64, /* of sequences and heads in attention's scratch */
+};
+
+static bool shape_ok(struct plan_build *b)
+{
+	const struct spec_model *m = &b->spec->model;
+	bool llama = m->family == SPEC_LLAMA;
+	int64_t t = b->spec->data.sequence_length;
+	const char *heads = llama ? "$.model.config.num_attention_heads" : "$.model.config.n_head";
+	if (m->n_layer < 1 || m->n_layer > LAYERS_MAX)
+		plan_build_fail(b, ERR_INVALID_VALUE,
+			llama ? "$.model.config.num_hidden_layers" : "$.model.config.n_layer",
+			"a model has 1 to %d layers, not %lld", LAYERS_MAX, (long long)m->n_layer);
+	else if (m->n_head < 1 || m->n_embd < 1 || m->n_embd % m->n_head)
+		plan_build_fail(b, ERR_INVALID_VALUE, heads,
+			"the width (%lld) must be a multiple of the number of heads (%lld)",
+			(long long)m->n_embd, (long long)m->n_head);
+	else if (m->n_embd / m->n_head > PLAN_HEAD_SIZE_MAX)
+		plan_build_fail(b, ERR_INVALID_VALUE, heads, "a head may have at most %d units, not %lld",
+			PLAN_HEAD_SIZE_MAX, (long long)(m->n_embd / m->n_head));
+	else if (m->n_kv_head > 0 && m->n_head % m->n_kv_head)
+		plan_build_fail(b, ERR_INVALID_VALUE, "$.model.config.num_key_value_heads",
+			"the number of heads (%lld) must be a multiple of that of key-value heads (%lld)",
+			(long long)m->n_head, (long long)m->n_kv_head);
+	else if (t < 1 || t > m->n_positions)
+		plan_build_fail(b, ERR_INVALID_VALUE, "$.data.sequence_length",
+			"sequence_length (%lld) must be 1 to the model's positions (%lld)", (long long)t,
+			(long long)m->n_positions);
+	else if (b->spec->data.tokenizer == SPEC_TOKENIZER_BYTES && b->p->n_classes < BYTES_VOCABULARY)
+		plan_build_fail(b, ERR_INVALID_VALUE, "$.model.config.vocab_size",
+			"the byte tokenizer needs a vocabulary of at least %d, not %lld", BYTES_VOCABULARY,
+			(long long)b->p->n_classes);
+	return !b->code;
+}
+
+void plan_lm_init(struct plan_lm *lm, struct plan_build *b)
+{
+	const struct spec_model *m = &b->spec->model;
+	*lm = (struct plan_lm){ .b = b, .wpe = -1, .dres = -1 };
+	if (!shape_ok(b))
+		return;
+	/* 0.02 belongs to a width of 768; other widths start with the root of their share of it:
+	 * narrow models learn several times faster for it. */
+	lm->scale = 0.02 * sqrt((double)WIDTH_OF_SCALE / (double)m->n_embd);
+	lm->residual_scale = lm->scale / sqrt(2.0 * (double)m->n_layer);
+	lm->rows = b->p->rows;
+	lm->t = b->spec->data.sequence_length;
+	lm->c = m->n_embd;
+	lm->vocab = b->p->n_classes;
+	lm->heads = m->n_head;
+	lm->kv_heads = m->n_kv_head > 0 ? m->n_kv_head : m->n_head;
+	lm->head_size = m->n_embd / m->n_head;
+	lm->inner = m->n_inner;
+	lm->eps = m->norm_eps;
+	lm->dropout = b->spec->hyper.dropout;
+	lm->base_role = b->spec->lora.rank > 0 ? PLAN_FROZEN : PLAN_TRAINED;
+	lm->layer_count = (int)m->n_layer;
+	lm->next_site = 1 + 2 * m->n_layer;
+	b->p->head_size = lm->head_size;
+	lm->layers = calloc((size_t)m->n_layer, sizeof(*lm->layers));
+	if (!lm->layers)
+		plan_build_fail(b, ERR_NO_MEMORY, NULL, "no memory for the plan");
+}
+
+void plan_lm_finish(struct plan_lm *lm)
+{
+	free(lm->layers);
+	lm->layers = NULL;
+}
+
+int plan_lm_embedding(struct plan_lm *lm, int64_t rows, double scale, const char *name)
+{
+	return plan_param_add(lm->b,
+		(struct plan_param_def){ .init = PLAN_INIT_NORMAL,
+			.init_scale = scale,
+			.rank = 2,
+			.shape = { rows, lm->c },
+			.role = lm->base_role },
+		"%s.weight", name);
+}
+
+void plan_lm_names(struct plan_lm_layer *l, int i, const char *layers, const char *attn)
+{
+	snprintf(l->attn, sizeof(l->attn), "%s.%d.%s", layers, i, attn);
+	snprintf(l->mlp, sizeof(l->mlp), "%s.%d.mlp", layers, i);
+}
+
+void plan_lm_norm_add(struct plan_lm *lm, struct plan_lm_norm *n, const char *fmt, ...)
+{
+	va_list ap;
+	va_start(ap, fmt);
+	vsnprintf(n->name, sizeof(n->name), fmt, ap);
+	va_end(ap);
+	struct plan_param_def def = {
+		.init = PLAN_INIT_ONE, .rank = 1, .shape = { lm->c }, .role = lm->base_role
+	};
+	n->gain = plan_param_add(lm->b, def, "%.80s.weight", n->name);
+	def.init = PLAN_INIT_ZERO;
+	n->bias = lm->rms ? -1 : plan_param_add(lm->b, def, "%.80s.bias", n->name);
+}
+
+/* Tokens; and where documents share a sequence, where each begins and the place inside it. */
+static void inputs(struct plan_lm *lm)
+{
+	struct plan_build *b = lm->b;
+	struct plan *p = b->p;
+	plan_build_input(b, PLAN_INPUT, PLAN_I32, lm->rows);
+	if (b->spec->data.format == SPEC_FORMAT_JSONL && b->spec->data.packing) {
+		plan_build_input(b, PLAN_POSITIONS, PLAN_I32, lm->rows);
+		plan_build_input(b, PLAN_STARTS, PLAN_I32, lm->rows);
+	}
+	if (lm->rotary)
+		p->rope = plan_build_persistent(b, PLAN_ACTIVATIONS, PLAN_F32,
+			plan_build_count(b, lm->t, lm->head_size, 1), "%.64s.rope", lm->root);
+}
+
+static int embedding_forward(struct plan_lm *lm)
+{
+	struct plan_build *b = lm->b;
+	const struct plan_inputs *in = &b->p->inputs;
+	int64_t count = lm->rows * lm->c;
+	int x = plan_build_activation(b, count, "%.64s.embedding", lm->root);
+	plan_build_op(b, PLAN_OP_EMBEDDING, lm->embedding,
+		PLAN_OPERANDS(in->input, plan_param_weight(b, lm->wte), plan_param_weight(b, lm->wpe),
+			in->positions, x),
+		PLAN_DIMS(lm->rows, lm->t, lm->c, lm->vocab), 0);
+	if (lm->dropout > 0)
+		plan_build_dropout(b, lm->embedding, x, x, count, 0, lm->dropout);
+	return x;
+}
+
+static void embedding_backward(struct plan_lm *lm)
+{
+	struct plan_build *b = lm->b;
+	const struct plan_inputs *in = &b->p->inputs;
+	if (plan_param_gradient(b, lm->wte) < 0)
+		return;
+	if (lm->dropout > 0)
+		plan_build_dropout_backward(
+			b, lm->embedding, lm->dres, lm->dres, lm->rows * lm->c, 0, lm->dropout);
+	plan_build_op(b, PLAN_OP_EMBEDDING_BACKWARD, lm->embedding,
+		PLAN_OPERANDS(in->input, lm->dres, plan_param_gradient(b, lm->wte),
+			plan_param_gradient(b, lm->wpe), in->positions),
+		PLAN_DIMS(lm->rows, lm->t, lm->c, lm->vocab), 0);
+}
+
+/* Rows of a chunk: even pieces of at most CHUNK_BYTES of logits. */
+static int64_t chunk_rows(const struct plan_lm *lm)
+{
+	int64_t most = CHUNK_BYTES / (lm->vocab * plan_type_bytes(lm->b->p->type));
+	if (most < CHUNK_ROWS_MIN)
+		most = CHUNK_ROWS_MIN;
+	int64_t pieces = (lm->rows + most - 1) / most;
+	int64_t even = (lm->rows + pieces - 1) / pieces;
+	int64_t rounded = (even + CHUNK_ROWS_UNIT - 1) / CHUNK_ROWS_UNIT * CHUNK_ROWS_UNIT;
+	if (rounded > most)
+		rounded = most;
+	return rounded < lm->rows ? rounded : lm->rows;
+}
+
+/* Returns the buffer of the gradient of x. */
+static int classifier(struct plan_lm *lm, int x)
+{
+	struct plan_build *b = lm->b;
+	struct plan *p = b->p;
+	int64_t chunk = chunk_rows(lm);
+	int dx = plan_build_activation(b, lm->rows * lm->c, "%.64s.d.y", lm->final.name);
+	plan_build_op(b, PLAN_OP_CLASSIFIER, "lm_head",
+		PLAN_OPERANDS(x, plan_param_weight(b, lm->head), p->inputs.labels, p->row_loss, p->row_hit,
+			dx, plan_param_gradient(b, lm->head)),
+		PLAN_DIMS(lm->rows, lm->c, lm->vocab, chunk),
+		plan_workspace_classifier(chunk, lm->vocab, lm->c, p->type));
+	p->hidden = x;
+	p->head = lm->head;
+	return dx;
+}
+
+void plan_lm_build(struct plan_lm *lm)
+{
+	struct plan_build *b = lm->b;
+	/* What is multiplied below without looking is bounded here. */
+	int64_t width = lm->c > 2 * lm->inner ? lm->c : 2 * lm->inner;
+	(void)plan_build_count(b, lm->rows, width, 4);
+	(void)plan_build_count(
+		b, lm->rows / lm->t * lm->heads, lm->t + SCRATCH_PADDING, lm->head_size + SCRATCH_PADDING);
+	(void)plan_build_count(b, lm->rows, lm->vocab, 1);
+	if (b->code)
+		return;
+	inputs(lm);
+	int x = embedding_forward(lm);
+	for (int i = 0; i < lm->layer_count && !b->code; i++)
+		x = plan_lm_layer_forward(lm, i, x);
+	int mean = -1, rstd = -1;
+	int y = plan_lm_norm_forward(lm, &lm->final, x, &mean, &rstd);
+	int dy = classifier(lm, y);
+	plan_build_backward(b);
+	lm->dres = plan_build_activation(b, lm->rows * lm->c, "%.64s.d.residual", lm->root);
+	plan_lm_norm_backward(lm, &lm->final, x, mean, rstd, dy, lm->dres, false);
+	for (int i = lm->layer_count - 1; i >= 0 && !b->code; i--)
+		plan_lm_layer_backward(lm, i);
+	embedding_backward(lm);
+}

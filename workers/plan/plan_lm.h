@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Decoder-only language models: what gpt2 and llama have in common. A family names the modules,
+ * gives their shapes and adds their parameters; plan_lm.c, plan_lm_layer.c and plan_lm_linear.c
+ * emit the operations, with activation checkpointing, dropout and LoRA.
+ *
+ *	x = dropout(wte[token] (+ wpe[position]))
+ *	each layer:  mid = x + dropout(out(attention(rope(in(norm_1(x))))))
+ *	             x   = mid + dropout(down(act(up(norm_2(mid)))))
+ *	loss = classifier(final(x), head)
+ *
+ * Private to workers/plan. */
+#pragma once
+
+#include "workers/plan/plan_private.h"
+
+enum {
+	PLAN_LM_IN_MAX = 3, /* c_attn; or q, k and v */
+	PLAN_LM_UP_MAX = 2, /* c_fc; or gate and up */
+};
+
+struct plan_lm_norm {
+	char name[PLAN_NAME_MAX];
+	int gain, bias; /* parameters; RMS norm: bias -1 */
+};
+
+/* A linear module and, where LoRA adapts it, y += alpha / r * B A dropout(x). */
+struct plan_lm_linear {
+	char name[PLAN_NAME_MAX];
+	struct plan_dense base;
+	bool adapted;
+	char name_a[PLAN_NAME_MAX], name_b[PLAN_NAME_MAX];
+	struct plan_dense a, b; /* t = a(dropout(x)), y += b(t) */
+	int64_t site;           /* of the adapter's dropout */
+	int t;                  /* buffer: of the last forward pass emitted */
+};
+
+/* The buffers are those of the last forward pass emitted: a recomputation puts its own in place. */
+struct plan_lm_layer {
+	char attn[PLAN_NAME_MAX], mlp[PLAN_NAME_MAX]; /* names of what is no linear module */
+	struct plan_lm_norm norm_1, norm_2;
+	struct plan_lm_linear in[PLAN_LM_IN_MAX], out, up[PLAN_LM_UP_MAX], down;
+	int x, mid, y;        /* residual stream: in, after attention, out */
+	int n1, mean1, rstd1; /* of norm_1 */
+	int n2, mean2, rstd2; /* of norm_2 */
+	int qkv, att, lse;    /* attention's input, output, statistics */
+	int pre, act;         /* the mlp's inner value before and after its activation */
+};
+
+struct plan_lm {
+	struct plan_build *b;
+	int64_t rows, t, c, vocab;
+	int64_t heads, kv_heads, head_size, inner;
+	double eps;
+	double scale, residual_scale; /* of fresh weights; of those that write the residual stream */
+	double dropout;
+	bool rms;                 /* RMS norms without bias; otherwise layer norms */
+	bool rotary;              /* positions turn queries and keys */
+	bool gated;               /* SwiGLU of two products; otherwise GELU of one */
+	bool biased;              /* linear modules have biases */
+	bool row_out;             /* weights are [out, in]; otherwise [in, out] */
+	enum plan_role base_role; /* frozen under LoRA */
+	const char *root;         /* "transformer": prefix of what belongs to no layer */
+	const char *embedding;    /* "transformer.wte" */
+	int in_count, up_count;
+	int wte, wpe, head; /* parameters; wpe -1 = none; head = wte when tied */
+	struct plan_lm_norm final;
+	struct plan_lm_layer *layers;
+	int layer_count;
+	int64_t next_site; /* of dropout: 0 the embedding, 1 and 2 of each layer, then adapters */
+	int dres;          /* buffer: gradient of the residual stream, added to in place */
+};
+
+/* Shapes and scales from the spec; the family fills the rest. Checks what both families need
+ * (heads, sequence length, vocabulary) and fails the builder. */
+void plan_lm_init(struct plan_lm *lm, struct plan_build *b);
+void plan_lm_finish(struct plan_lm *lm);
+
+/* Parameters. A name is the module's, without ".weight". */
+int plan_lm_embedding(struct plan_lm *lm, int64_t rows, double scale, const char *name);
+void plan_lm_names(struct plan_lm_layer *l, int i, const char *layers, const char *attn);
+void plan_lm_norm_add(struct plan_lm *lm, struct plan_lm_norm *n, const char *fmt, ...)
+	printf_like(3, 4);
+struct plan_lm_shape {
+	int64_t k, n;
+	int64_t ldy, y_shift; /* as struct plan_dense has them */
+	double scale;
+};
+void plan_lm_linear_add(struct plan_lm *lm, struct plan_lm_linear *l, struct plan_lm_shape shape,
+	const char *fmt, ...) printf_like(4, 5);
+
+/* Every operation of the model, forward and backward. */
+void plan_lm_build(struct plan_lm *lm);
+
+/* plan_lm_linear.c */
+void plan_lm_linear_forward(
+	const struct plan_lm *lm, struct plan_lm_linear *l, int x, int y, int residual);
+/* dx (-1 = not wanted) is overwritten, or added to; the gate comes last. */
+void plan_lm_linear_backward(const struct plan_lm *lm, const struct plan_lm_linear *l, int x,
+	int dy, int dx, bool accumulate, struct plan_gate gate);
+/* Whether the backward pass reads the module's input. */
+bool plan_lm_linear_needs_input(const struct plan_lm *lm, const struct plan_lm_linear *l);
+
+/* plan_lm_layer.c */
+int plan_lm_norm_forward(
+	const struct plan_lm *lm, const struct plan_lm_norm *n, int x, int *ret_mean, int *ret_rstd);
+void plan_lm_norm_backward(const struct plan_lm *lm, const struct plan_lm_norm *n, int x, int mean,
+	int rstd, int dy, int dx, bool accumulate);
+/* Returns the residual stream's next buffer. */
+int plan_lm_layer_forward(struct plan_lm *lm, int i, int x);
+/* Turns lm->dres from the gradient of the layer's output into that of its input. */
+void plan_lm_layer_backward(struct plan_lm *lm, int i);
