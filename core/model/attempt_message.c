@@ -200,8 +200,8 @@ static int apply_training(struct message *m)
 static int apply_step(struct message *m)
 {
 	static const char *const keys[] = { "step", "steps", "epoch", "loss", "learning_rate",
-		"grad_norm", "samples", "tokens", "tokens_per_second", "samples_per_second", "eta_s",
-		NULL };
+		"grad_norm", "samples", "tokens", "tokens_per_second", "samples_per_second", "mfu",
+		"data_wait_share", "memory_bytes", "loss_scale", "eta_s", NULL };
 	int64_t step = -1;
 	json_obj_need(&m->o, "step");
 	json_obj_i64(&m->o, "step", 0, STEP_MAX, &step);
@@ -213,8 +213,8 @@ static int apply_step(struct message *m)
 
 static int apply_evaluation(struct message *m)
 {
-	static const char *const keys[] = { "step", "validation_loss", "bits_per_byte",
-		"order0_bits_per_byte", "accuracy", NULL };
+	static const char *const keys[] = { "step", "validation_loss", "perplexity", "bits_per_byte",
+		"order0_bits_per_byte", "accuracy", "auc", NULL };
 	return write_numbers(m, "evaluation", keys);
 }
 

@@ -312,6 +312,26 @@ int attempt_store_place(struct db_conn *conn, const char *job_id, const char *ag
 
 /* ---------------------------------------------------------------- what agents ask */
 
+/* The weights, config and tokenizer of a base, not its optimizer's state nor its place in its own
+ * data. */
+#define INIT_FILES(table, column)                                                       \
+	"(select coalesce(jsonb_agg(jsonb_build_object('name', f.name, 'sha256', f.sha256," \
+	"  'bytes', f.bytes) order by f.name), '[]') from " table " f where f." column      \
+	"  and f.name not like 'optimizer%' and f.name not in ('state.json', 'manifest.json'))"
+
+/* A resumed attempt has all its weights in its checkpoint, but under LoRA, which keeps the base's
+ * aside. */
+#define INIT                                                                                \
+	"case when a.resume_checkpoint_id is not null"                                          \
+	"  and coalesce(jsonb_typeof(j.spec->'lora'), 'null') = 'null' then null"               \
+	" when j.base_checkpoint_id is not null then jsonb_build_object('id',"                  \
+	"  j.base_checkpoint_id, 'files', " INIT_FILES("checkpoint_files",                      \
+		"checkpoint_id = j.base_checkpoint_id") ")"                                         \
+												" when j.base_model_id is not null then "   \
+												"jsonb_build_object('id', j.base_model_id," \
+												"  'files', " INIT_FILES("model_files",     \
+													"model_id = j.base_model_id") ") end"
+
 /* max_runtime_s counts the training of earlier attempts too. */
 static const char poll_sql[] =
 	"select g.version, coalesce((select jsonb_agg(jsonb_build_object("
@@ -331,7 +351,7 @@ static const char poll_sql[] =
 	"   (select coalesce(jsonb_agg(jsonb_build_object('name', cf.name, 'sha256', cf.sha256,"
 	"     'bytes', cf.bytes) order by cf.name), '[]') from checkpoint_files cf"
 	"     where cf.checkpoint_id = c.id))"
-	"   from checkpoints c where c.id = a.resume_checkpoint_id)"
+	"   from checkpoints c where c.id = a.resume_checkpoint_id), 'init', " INIT
 	" ) order by a.id) from attempts a join jobs j on j.id = a.job_id"
 	"  where a.agent_id = g.id and a.status <> 'ended'), '[]')"
 	" from agents g where g.id = $1";
@@ -362,6 +382,10 @@ int attempt_store_capability(struct db_conn *conn, const struct attempt_fence *f
 		"   where jf.job_id = a.job_id and f.sha256 = $4)"
 		" or exists (select from checkpoints c join checkpoint_files cf on cf.checkpoint_id = c.id"
 		"   where c.job_id = a.job_id and cf.sha256 = $4)"
+		" or exists (select from checkpoint_files cf"
+		"   where cf.checkpoint_id = j.base_checkpoint_id and cf.sha256 = $4)"
+		" or exists (select from model_files mf"
+		"   where mf.model_id = j.base_model_id and mf.sha256 = $4)"
 		" from attempts a join jobs j on j.id = a.job_id join agents g on g.id = a.agent_id"
 		" where a.id = $1 and a.epoch = $2 and a.agent_id = $3 and a.status <> 'ended'",
 		DB_TEXT(fence->attempt_id), DB_I64(fence->epoch), DB_TEXT(fence->agent_id),

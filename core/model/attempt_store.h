@@ -62,7 +62,7 @@ struct attempt_capability {
 	char job_id[IDENT_MAX];
 	char region[32];     /* the agent's */
 	char residency[300]; /* the job's, as the array's text */
-	bool serves;         /* the content belongs to the job's files or checkpoints */
+	bool serves;         /* the content belongs to the job's files, checkpoints or base */
 };
 /* LEASE_LOST unless fence and token are those of a live attempt. */
 int attempt_store_capability(struct db_conn *conn, const struct attempt_fence *fence,

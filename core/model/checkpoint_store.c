@@ -108,7 +108,9 @@ static int drop_content(struct db_conn *conn, const char *tenant_id, const char 
 		return rc;
 	/* Done unless something was left alone only because it had been stored again lately. */
 	return db_exec(conn, NULL, err,
-		"update checkpoints set dropped_at = yard_now() where id = $1 and not exists"
+		"update checkpoints set dropped_at = yard_now() where id = $1"
+		" and not exists (select from jobs where base_checkpoint_id = $1 and finished_at is null)"
+		" and not exists"
 		" (select from checkpoint_files x join blobs b on b.tenant_id = $2"
 		"  and b.sha256 = x.sha256 where x.checkpoint_id = $1 and not " CONTENT_REFERRED ")",
 		DB_TEXT(checkpoint_id), DB_TEXT(tenant_id));
@@ -119,8 +121,10 @@ int checkpoint_store_drop(
 {
 	cleanup(db_result_freep) struct db_result *r = NULL;
 	int rc = db_exec(conn, &r, err,
-		"select id, tenant_id from checkpoints where trimmed_at is not null"
-		" and dropped_at is null order by trimmed_at limit $1 for update skip locked",
+		"select c.id, c.tenant_id from checkpoints c where c.trimmed_at is not null"
+		" and c.dropped_at is null and not exists (select from jobs j"
+		"  where j.base_checkpoint_id = c.id and j.finished_at is null)"
+		" order by c.trimmed_at limit $1 for update of c skip locked",
 		DB_I64(CHECKPOINT_STORE_DROPS_MAX));
 	for (int i = 0; rc == 0 && i < db_rows(r); i++)
 		rc = drop_content(conn, db_str(r, i, 1), db_str(r, i, 0), remove, ctx, err);

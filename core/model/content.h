@@ -13,14 +13,17 @@
 
 enum { CONTENT_REUSE_MS = 10 * 60 * 1000 }; /* content stored again is left alone so long */
 
-/* SQL: true of a row b of blobs while a file, an unfinished job's input, a model or a checkpoint
- * that is not trimmed has it. */
+/* SQL: true of a row b of blobs while a file, an unfinished job's input or base, a model or a
+ * checkpoint that is not trimmed has it. */
 #define CONTENT_REFERRED                                                                        \
 	"(exists (select from files f where f.tenant_id = b.tenant_id and f.sha256 = b.sha256"      \
 	"   and f.deleted_at is null)"                                                              \
 	" or exists (select from job_files jf join files f on f.id = jf.file_id"                    \
 	"   join jobs j on j.id = jf.job_id where f.tenant_id = b.tenant_id"                        \
 	"   and f.sha256 = b.sha256 and j.finished_at is null)"                                     \
+	" or exists (select from jobs j join checkpoint_files cf"                                   \
+	"   on cf.checkpoint_id = j.base_checkpoint_id where j.tenant_id = b.tenant_id"             \
+	"   and cf.sha256 = b.sha256 and j.finished_at is null)"                                    \
 	" or exists (select from models m join model_files mf on mf.model_id = m.id"                \
 	"   where m.tenant_id = b.tenant_id and mf.sha256 = b.sha256)"                              \
 	" or exists (select from checkpoints c join checkpoint_files cf on cf.checkpoint_id = c.id" \

@@ -23,21 +23,26 @@ int job_store_insert(struct db_conn *conn, const struct job_new *job, struct err
 	residency_set_format(job->residency, regions);
 	int rc = db_exec(conn, NULL, err,
 		"insert into jobs (id, tenant_id, name, status, spec, plan, metadata, residency,"
-		" instance_type, device_count, priority, max_runtime_s, created_by)"
+		" instance_type, device_count, priority, max_runtime_s, created_by,"
+		" base_checkpoint_id, base_model_id)"
 		" values ($1, $2, $3, 'validating_files', $4, $5, coalesce($6, '{}')::jsonb,"
-		" $7::text[], $8, $9, $10, $11, $12)",
+		" $7::text[], $8, $9, $10, $11, $12, nullif($13, ''), nullif($14, ''))",
 		DB_TEXT(job->id), DB_TEXT(job->tenant_id), DB_TEXT(job->name), DB_TEXT(job->spec_json),
 		DB_TEXT(job->plan_json), DB_TEXT(job->metadata_json), DB_TEXT(regions),
 		DB_TEXT(job->instance_type), DB_I64(job->device_count), DB_I64(job->priority),
-		DB_I64(job->max_runtime_s), DB_TEXT(job->created_by));
+		DB_I64(job->max_runtime_s), DB_TEXT(job->created_by), DB_TEXT(job->base_checkpoint_id),
+		DB_TEXT(job->base_model_id));
 	if (rc < 0)
 		return rc;
 	rc = insert_files(
 		conn, job->id, "training_file", job->training_files, job->training_file_count, err);
 	if (rc < 0)
 		return rc;
-	return insert_files(
+	rc = insert_files(
 		conn, job->id, "validation_file", job->validation_files, job->validation_file_count, err);
+	if (rc < 0 || job->tokenizer_file == NULL || job->tokenizer_file[0] == '\0')
+		return rc;
+	return insert_files(conn, job->id, "tokenizer", &job->tokenizer_file, 1, err);
 }
 
 int job_store_exists(struct db_conn *conn, const char *tenant_id, const char *id,

@@ -31,6 +31,10 @@ struct job_new {
 	int training_file_count;
 	const char *const *validation_files;
 	int validation_file_count;
+	const char *tokenizer_file; /* NULL or "" = none */
+	/* What it starts from: NULL or "" = nothing, and at most one of the two. */
+	const char *base_checkpoint_id;
+	const char *base_model_id;
 };
 
 /* Inserts the job as `validating_files` with its files; the caller moves it to `queued` in the same

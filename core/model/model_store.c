@@ -47,6 +47,9 @@ static void write_preset(struct json_writer *w, const struct preset *p)
 	json_field_str(w, "summary", p->summary);
 	json_field_str(w, "task", spec_task_word(p->task));
 	json_field_str(w, "family", spec_family_word(p->model.family));
+	json_field_i64(w, "parameters", p->parameters);
+	json_key(w, "config");
+	spec_json_write_config(w, &p->model);
 	json_end_object(w);
 }
 
