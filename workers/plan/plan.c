@@ -8,7 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { CHANNELS_MAX = 4096, EDGE_MAX = 1 << 20 };
+enum { CHANNELS_MAX = 4096, EDGE_MAX = 1 << 20, NAMES_BYTES_MAX = 32 * 1024 * 1024 };
 
 /* The spec's number, or the data's where the spec leaves it open. */
 static int resolve(
@@ -133,6 +133,7 @@ int plan_compile(const struct job_spec *spec, const struct plan_dataset *dims, s
 	cleanup(plan_destroyp) struct plan *p = calloc(1, sizeof(*p));
 	if (!p)
 		return err_set(err, ERR_NO_MEMORY, NULL, "no memory for the plan");
+	arena_init(&p->names, NAMES_BYTES_MAX);
 	if (dims)
 		p->dataset = *dims;
 	from_spec(p, spec);
@@ -202,6 +203,7 @@ void plan_destroy(struct plan *p)
 	free(p->ops);
 	free(p->buffers);
 	free(p->params);
+	arena_finish(&p->names);
 	free(p);
 }
 

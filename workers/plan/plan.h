@@ -5,6 +5,7 @@
  * threads may share it. The kinds of operations are in plan_op.h. */
 #pragma once
 
+#include "core/base/arena.h"
 #include "core/base/attr.h"
 #include "core/base/err.h"
 #include "core/spec/spec.h"
@@ -48,7 +49,7 @@ enum plan_buffer_kind {
 
 /* One piece of the arena. Two buffers may share bytes only when their lifetimes are disjoint. */
 struct plan_buffer {
-	char name[PLAN_NAME_MAX];
+	const char *name; /* the plan's */
 	enum plan_buffer_kind kind;
 	enum plan_type type;
 	int64_t bytes;
@@ -117,6 +118,7 @@ struct plan {
 	int buffer_count;
 	struct plan_param *params;
 	int param_count;
+	struct arena names; /* of operations and buffers */
 
 	/* Well-known buffers; -1 when the family has none. */
 	struct plan_inputs inputs;

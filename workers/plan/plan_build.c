@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Largest single tensor (64 TiB of fp32): no device of ours comes near it, and neither sums of them
  * nor their bytes can overflow. */
@@ -35,6 +36,9 @@ int64_t plan_build_count(struct plan_build *b, int64_t x, int64_t y, int64_t z)
 	return n;
 }
 
+/* Most models need no more, and what is not written to costs nothing. */
+enum { FIRST_CAP = 4096 };
+
 /* Room for one more item of an array that doubles. */
 static bool grow(struct plan_build *b, void **items, int count, int *cap, size_t item, int max)
 {
@@ -47,7 +51,7 @@ static bool grow(struct plan_build *b, void **items, int count, int *cap, size_t
 			"the model has too many parts (more than %d)", max);
 		return false;
 	}
-	int next = *cap ? *cap * 2 : 256;
+	int next = *cap ? *cap * 2 : FIRST_CAP;
 	void *mem = realloc(*items, (size_t)next * item);
 	if (!mem) {
 		plan_build_fail(b, ERR_NO_MEMORY, NULL, "no memory for the plan");
@@ -58,8 +62,17 @@ static bool grow(struct plan_build *b, void **items, int count, int *cap, size_t
 	return true;
 }
 
-static struct plan_buffer *add_buffer(struct plan_build *b, enum plan_buffer_kind kind,
-	enum plan_type type, int64_t count, const char *fmt, va_list ap)
+static const char *own_name(struct plan_build *b, const char *name)
+{
+	const char *own = b->code ? NULL : arena_strdup(&b->p->names, name);
+	if (!own)
+		plan_build_fail(b, ERR_NO_MEMORY, NULL, "no memory for the plan");
+	return own;
+}
+
+/* name lives as long as the plan does. */
+static struct plan_buffer *add_named(struct plan_build *b, enum plan_buffer_kind kind,
+	enum plan_type type, int64_t count, const char *name)
 {
 	struct plan *p = b->p;
 	void *items = p->buffers;
@@ -69,13 +82,21 @@ static struct plan_buffer *add_buffer(struct plan_build *b, enum plan_buffer_kin
 	if (!ok)
 		return NULL;
 	struct plan_buffer *buf = &p->buffers[p->buffer_count++];
-	*buf = (struct plan_buffer){ .kind = kind,
+	*buf = (struct plan_buffer){ .name = name,
+		.kind = kind,
 		.type = type,
 		.bytes = count * plan_type_bytes(type),
 		.first_op = -1,
 		.last_op = -1 };
-	vsnprintf(buf->name, sizeof(buf->name), fmt, ap);
 	return buf;
+}
+
+static struct plan_buffer *add_buffer(struct plan_build *b, enum plan_buffer_kind kind,
+	enum plan_type type, int64_t count, const char *fmt, va_list ap)
+{
+	char name[PLAN_NAME_MAX];
+	vsnprintf(name, sizeof(name), fmt, ap);
+	return add_named(b, kind, type, count, own_name(b, name));
 }
 
 /* first_op 0 and last_op PLAN_OPS_MAX mark it until plan_layout knows the number of operations. */
@@ -109,6 +130,15 @@ int plan_build_persistent(struct plan_build *b, enum plan_buffer_kind kind, enum
 	va_start(ap, fmt);
 	struct plan_buffer *buf = add_buffer(b, kind, type, count, fmt, ap);
 	va_end(ap);
+	mark_persistent(buf);
+	return index_of(b, buf);
+}
+
+int plan_build_again(
+	struct plan_build *b, enum plan_buffer_kind kind, enum plan_type type, int64_t count, int named)
+{
+	const char *name = b->code ? NULL : b->p->buffers[named].name;
+	struct plan_buffer *buf = add_named(b, kind, type, count, name);
 	mark_persistent(buf);
 	return index_of(b, buf);
 }
@@ -185,17 +215,22 @@ struct plan_op *plan_build_op(struct plan_build *b, enum plan_op_kind kind, cons
 	p->ops = items;
 	if (!ok)
 		return &b->sink_op;
+	/* Operations of one module follow each other. */
+	const char *last = p->op_count > 0 ? p->ops[p->op_count - 1].name : "";
+	const char *own = strcmp(last, name) == 0 ? last : own_name(b, name);
 	int workspace = -1;
 	if (workspace_bytes > 0)
-		workspace = plan_build_buffer(
-			b, PLAN_WORKSPACE, PLAN_U8, workspace_bytes, "%.60s.%s", name, plan_op_word(kind));
+		workspace = index_of(b, add_named(b, PLAN_WORKSPACE, PLAN_U8, workspace_bytes, own));
 	if (b->code)
 		return &b->sink_op;
 	struct plan_op *op = &p->ops[p->op_count];
 	*op = (struct plan_op){
-		.kind = kind, .phase = b->phase, .workspace = workspace, .recompute = b->recompute
+		.name = own,
+		.kind = kind,
+		.phase = b->phase,
+		.workspace = workspace,
+		.recompute = b->recompute,
 	};
-	snprintf(op->name, sizeof(op->name), "%s", name);
 	for (int i = 0; i < PLAN_OPERANDS_MAX; i++)
 		op->operand[i] = i < operand_count ? operands[i] : -1;
 	for (int i = 0; i < dim_count; i++)

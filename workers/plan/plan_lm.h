@@ -14,29 +14,28 @@
 #include "workers/plan/plan_private.h"
 
 enum {
-	PLAN_LM_IN_MAX = 3, /* c_attn; or q, k and v */
-	PLAN_LM_UP_MAX = 2, /* c_fc; or gate and up */
+	PLAN_LM_NAME_MAX = 48, /* "model.layers.255.post_attention_layernorm" */
+	PLAN_LM_IN_MAX = 3,    /* c_attn; or q, k and v */
+	PLAN_LM_UP_MAX = 2,    /* c_fc; or gate and up */
 };
 
 struct plan_lm_norm {
-	char name[PLAN_NAME_MAX];
+	char name[PLAN_LM_NAME_MAX];
 	int gain, bias; /* parameters; RMS norm: bias -1 */
 };
 
 /* A linear module and, where LoRA adapts it, y += alpha / r * B A dropout(x). */
 struct plan_lm_linear {
-	char name[PLAN_NAME_MAX];
+	char name[PLAN_LM_NAME_MAX];
 	struct plan_dense base;
-	bool adapted;
-	char name_a[PLAN_NAME_MAX], name_b[PLAN_NAME_MAX];
-	struct plan_dense a, b; /* t = a(dropout(x)), y += b(t) */
-	int64_t site;           /* of the adapter's dropout */
-	int t;                  /* buffer: of the last forward pass emitted */
+	int a, b;     /* parameters of the adapter; -1 = none */
+	int64_t site; /* of its dropout */
+	int t;        /* buffer of A dropout(x), of the last forward pass emitted */
 };
 
 /* The buffers are those of the last forward pass emitted: a recomputation puts its own in place. */
 struct plan_lm_layer {
-	char attn[PLAN_NAME_MAX], mlp[PLAN_NAME_MAX]; /* names of what is no linear module */
+	char attn[PLAN_LM_NAME_MAX], mlp[PLAN_LM_NAME_MAX]; /* names of what is no linear module */
 	struct plan_lm_norm norm_1, norm_2;
 	struct plan_lm_linear in[PLAN_LM_IN_MAX], out, up[PLAN_LM_UP_MAX], down;
 	int x, mid, y;        /* residual stream: in, after attention, out */
@@ -97,6 +96,10 @@ void plan_lm_linear_forward(
 /* dx (-1 = not wanted) is overwritten, or added to; the gate comes last. */
 void plan_lm_linear_backward(const struct plan_lm *lm, const struct plan_lm_linear *l, int x,
 	int dy, int dx, bool accumulate, struct plan_gate gate);
+static inline bool plan_lm_linear_adapted(const struct plan_lm_linear *l)
+{
+	return l->a >= 0;
+}
 /* Whether the backward pass reads the module's input. */
 bool plan_lm_linear_needs_input(const struct plan_lm *lm, const struct plan_lm_linear *l);
 

@@ -142,7 +142,7 @@ static void mlp_forward(struct plan_lm *lm, struct plan_lm_layer *l)
 {
 	struct plan_build *b = lm->b;
 	l->n2 = plan_lm_norm_forward(lm, &l->norm_2, l->mid, &l->mean2, &l->rstd2);
-	bool fused = !lm->gated && !l->up[0].adapted;
+	bool fused = !lm->gated && !plan_lm_linear_adapted(&l->up[0]);
 	/* The gate of the backward pass is all that reads it then. */
 	bool kept = b->spec->checkpointing != SPEC_FULL || b->recompute;
 	l->pre = fused && !kept ? -1 : activation(lm, lm->up_count * lm->inner, l->mlp, "pre");

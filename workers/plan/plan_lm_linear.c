@@ -8,6 +8,38 @@
 #include <stdio.h>
 #include <string.h>
 
+/* The two products of an adapter, t = A dropout(x) and y += alpha / r * B t. */
+struct adapter {
+	char name_a[PLAN_NAME_MAX], name_b[PLAN_NAME_MAX];
+	struct plan_dense a, b;
+};
+
+static void adapter_of(
+	const struct plan_lm *lm, const struct plan_lm_linear *l, struct adapter *ret)
+{
+	const struct spec_lora *lora = &lm->b->spec->lora;
+	const struct plan_dense *base = &l->base;
+	snprintf(ret->name_a, sizeof(ret->name_a), "%s.lora_A", l->name);
+	snprintf(ret->name_b, sizeof(ret->name_b), "%s.lora_B", l->name);
+	ret->a = (struct plan_dense){ .name = ret->name_a,
+		.weight = l->a,
+		.bias = -1,
+		.m = base->m,
+		.k = base->k,
+		.n = lora->rank,
+		.transposed = true };
+	ret->b = (struct plan_dense){ .name = ret->name_b,
+		.weight = l->b,
+		.bias = -1,
+		.m = base->m,
+		.k = lora->rank,
+		.n = base->n,
+		.ldy = base->ldy,
+		.y_shift = base->y_shift,
+		.transposed = true,
+		.alpha = lora->alpha / (double)lora->rank };
+}
+
 /* Targets are the last component of a module's name. */
 static bool is_target(const struct spec_lora *lora, const char *name)
 {
@@ -21,34 +53,17 @@ static bool is_target(const struct spec_lora *lora, const char *name)
 /* A starts as PEFT's do: uniform within 1/sqrt(in) (Kaiming with a = sqrt 5); B at zero. */
 static void add_adapter(struct plan_lm *lm, struct plan_lm_linear *l)
 {
-	struct plan_build *b = lm->b;
-	const struct spec_lora *lora = &b->spec->lora;
-	const struct plan_dense *base = &l->base;
-	int64_t r = lora->rank;
-	l->adapted = true;
-	snprintf(l->name_a, sizeof(l->name_a), "%.80s.lora_A", l->name);
-	snprintf(l->name_b, sizeof(l->name_b), "%.80s.lora_B", l->name);
-	l->a = (struct plan_dense){
-		.name = l->name_a, .bias = -1, .m = base->m, .k = base->k, .n = r, .transposed = true
-	};
-	l->a.weight = plan_param_add(b,
+	int64_t r = lm->b->spec->lora.rank, k = l->base.k, n = l->base.n;
+	l->site = lm->next_site++;
+	l->a = plan_param_add(lm->b,
 		(struct plan_param_def){ .init = PLAN_INIT_UNIFORM,
-			.init_scale = 1.0 / sqrt((double)base->k),
+			.init_scale = 1.0 / sqrt((double)k),
 			.rank = 2,
-			.shape = { r, base->k } },
-		"base_model.model.%.64s.weight", l->name_a);
-	l->b = (struct plan_dense){ .name = l->name_b,
-		.bias = -1,
-		.m = base->m,
-		.k = r,
-		.n = base->n,
-		.ldy = base->ldy,
-		.y_shift = base->y_shift,
-		.transposed = true,
-		.alpha = lora->alpha / (double)r };
-	l->b.weight = plan_param_add(b,
-		(struct plan_param_def){ .init = PLAN_INIT_ZERO, .rank = 2, .shape = { base->n, r } },
-		"base_model.model.%.64s.weight", l->name_b);
+			.shape = { r, k } },
+		"base_model.model.%s.lora_A.weight", l->name);
+	l->b = plan_param_add(lm->b,
+		(struct plan_param_def){ .init = PLAN_INIT_ZERO, .rank = 2, .shape = { n, r } },
+		"base_model.model.%s.lora_B.weight", l->name);
 }
 
 void plan_lm_linear_add(
@@ -58,6 +73,7 @@ void plan_lm_linear_add(
 	va_start(ap, fmt);
 	vsnprintf(l->name, sizeof(l->name), fmt, ap);
 	va_end(ap);
+	l->a = l->b = -1;
 	l->base = (struct plan_dense){ .name = l->name,
 		.bias = -1,
 		.m = lm->rows,
@@ -72,28 +88,27 @@ void plan_lm_linear_add(
 		.rank = 2,
 		.shape = { lm->row_out ? shape.n : shape.k, lm->row_out ? shape.k : shape.n },
 		.role = lm->base_role };
-	l->base.weight = plan_param_add(lm->b, weight, "%.80s.weight", l->name);
+	l->base.weight = plan_param_add(lm->b, weight, "%s.weight", l->name);
+	struct plan_param_def bias = {
+		.init = PLAN_INIT_ZERO, .rank = 1, .shape = { shape.n }, .role = lm->base_role
+	};
 	if (lm->biased)
-		l->base.bias = plan_param_add(lm->b,
-			(struct plan_param_def){
-				.init = PLAN_INIT_ZERO, .rank = 1, .shape = { shape.n }, .role = lm->base_role },
-			"%.80s.bias", l->name);
-	if (is_target(&lm->b->spec->lora, l->name)) {
-		l->site = lm->next_site++;
+		l->base.bias = plan_param_add(lm->b, bias, "%s.bias", l->name);
+	if (is_target(&lm->b->spec->lora, l->name))
 		add_adapter(lm, l);
-	}
 }
 
 /* What A multiplies: x, or x with the adapter's own dropout. Computed again for the backward pass
  * rather than kept: it is as large as x, and a mask costs next to nothing. */
-static int adapter_input(const struct plan_lm *lm, const struct plan_lm_linear *l, int x)
+static int adapter_input(
+	const struct plan_lm *lm, const struct plan_lm_linear *l, const struct adapter *p, int x)
 {
-	double p = lm->b->spec->lora.dropout;
-	if (p == 0)
+	double rate = lm->b->spec->lora.dropout;
+	if (rate == 0)
 		return x;
 	int64_t count = lm->rows * l->base.k;
-	int y = plan_build_activation(lm->b, count, "%.80s.dropout", l->name_a);
-	plan_build_dropout(lm->b, l->name_a, x, y, count, l->site, p);
+	int y = plan_build_activation(lm->b, count, "%s.x", p->name_a);
+	plan_build_dropout(lm->b, p->name_a, x, y, count, l->site, rate);
 	return y;
 }
 
@@ -102,59 +117,62 @@ void plan_lm_linear_forward(
 {
 	struct plan_build *b = lm->b;
 	plan_dense_forward(b, &l->base, x, y, residual);
-	if (!l->adapted)
+	if (!plan_lm_linear_adapted(l))
 		return;
-	l->t = plan_build_activation(b, lm->rows * l->a.n, "%.80s.t", l->name_a);
-	plan_dense_forward(b, &l->a, adapter_input(lm, l, x), l->t, -1);
-	plan_dense_forward(b, &l->b, l->t, y, y);
+	struct adapter p;
+	adapter_of(lm, l, &p);
+	l->t = plan_build_activation(b, lm->rows * p.a.n, "%s.y", p.name_a);
+	plan_dense_forward(b, &p.a, adapter_input(lm, l, &p, x), l->t, -1);
+	plan_dense_forward(b, &p.b, l->t, y, y);
 }
 
 bool plan_lm_linear_needs_input(const struct plan_lm *lm, const struct plan_lm_linear *l)
 {
-	return l->adapted || lm->base_role == PLAN_TRAINED;
-}
-
-static void adapter_weights(
-	const struct plan_lm *lm, const struct plan_lm_linear *l, int x, int dy, int dt)
-{
-	struct plan_build *b = lm->b;
-	plan_dense_backward_weight(b, &l->b, l->t, dy);
-	plan_dense_backward_data(b, &l->b, dy, dt, -1, plan_gate_none);
-	b->recompute = true;
-	int dropped = adapter_input(lm, l, x);
-	b->recompute = false;
-	plan_dense_backward_weight(b, &l->a, dropped, dt);
+	return plan_lm_linear_adapted(l) || lm->base_role == PLAN_TRAINED;
 }
 
 /* The adapter's part of dx. A mask cannot be applied to a sum, so with dropout it is made apart. */
-static void adapter_data(
-	const struct plan_lm *lm, const struct plan_lm_linear *l, int dt, int dx, bool accumulate)
+static void adapter_data(const struct plan_lm *lm, const struct plan_lm_linear *l,
+	const struct adapter *p, int dt, int dx, bool accumulate)
 {
 	struct plan_build *b = lm->b;
-	double p = b->spec->lora.dropout;
+	double rate = b->spec->lora.dropout;
 	int64_t count = lm->rows * l->base.k;
-	if (p == 0) {
-		plan_dense_backward_data(b, &l->a, dt, dx, accumulate ? dx : -1, plan_gate_none);
+	if (rate == 0) {
+		plan_dense_backward_data(b, &p->a, dt, dx, accumulate ? dx : -1, plan_gate_none);
 		return;
 	}
-	int to = accumulate ? plan_build_activation(b, count, "%.80s.d.x", l->name_a) : dx;
-	plan_dense_backward_data(b, &l->a, dt, to, -1, plan_gate_none);
-	plan_build_dropout_backward(b, l->name_a, to, to, count, l->site, p);
+	int to = accumulate ? plan_build_activation(b, count, "%s.d.x", p->name_a) : dx;
+	plan_dense_backward_data(b, &p->a, dt, to, -1, plan_gate_none);
+	plan_build_dropout_backward(b, p->name_a, to, to, count, l->site, rate);
 	if (accumulate)
-		plan_build_op(b, PLAN_OP_ADD, l->name_a, PLAN_OPERANDS(to, dx), PLAN_DIMS(count), 0);
+		plan_build_op(b, PLAN_OP_ADD, p->name_a, PLAN_OPERANDS(to, dx), PLAN_DIMS(count), 0);
+}
+
+static void adapter_backward(const struct plan_lm *lm, const struct plan_lm_linear *l, int x,
+	int dy, int dx, bool accumulate)
+{
+	struct plan_build *b = lm->b;
+	struct adapter p;
+	adapter_of(lm, l, &p);
+	int dt = plan_build_activation(b, lm->rows * p.a.n, "%s.d.y", p.name_a);
+	plan_dense_backward_weight(b, &p.b, l->t, dy);
+	plan_dense_backward_data(b, &p.b, dy, dt, -1, plan_gate_none);
+	b->recompute = true;
+	int dropped = adapter_input(lm, l, &p, x);
+	b->recompute = false;
+	plan_dense_backward_weight(b, &p.a, dropped, dt);
+	if (dx >= 0)
+		adapter_data(lm, l, &p, dt, dx, accumulate);
 }
 
 void plan_lm_linear_backward(const struct plan_lm *lm, const struct plan_lm_linear *l, int x,
 	int dy, int dx, bool accumulate, struct plan_gate gate)
 {
 	struct plan_build *b = lm->b;
-	if (l->adapted) {
-		int dt = plan_build_activation(b, lm->rows * l->a.n, "%.80s.d.t", l->name_a);
-		adapter_weights(lm, l, x, dy, dt);
-		if (dx >= 0) {
-			adapter_data(lm, l, dt, dx, accumulate);
-			accumulate = true;
-		}
+	if (plan_lm_linear_adapted(l)) {
+		adapter_backward(lm, l, x, dy, dx, accumulate);
+		accumulate = true;
 	}
 	plan_dense_backward_weight(b, &l->base, x, dy);
 	if (dx >= 0)

@@ -10,7 +10,7 @@
 enum {
 	PLAN_NAME_MAX = 96,
 	PLAN_OPERANDS_MAX = 12,
-	PLAN_DIMS_MAX = 12,
+	PLAN_DIMS_MAX = 8,
 };
 
 enum plan_type { PLAN_F32, PLAN_BF16, PLAN_F16, PLAN_I32, PLAN_U8, PLAN_TYPE_COUNT };
@@ -129,7 +129,7 @@ enum plan_op_kind {
 const char *plan_op_word(enum plan_op_kind kind); /* "linear_backward_data" */
 
 struct plan_op {
-	char name[PLAN_NAME_MAX]; /* "transformer.h.3.attn.c_attn" */
+	const char *name; /* "transformer.h.3.attn.c_attn"; the plan's */
 	enum plan_op_kind kind;
 	enum plan_phase phase;
 	int operand[PLAN_OPERANDS_MAX];   /* buffer indices, -1 = none */

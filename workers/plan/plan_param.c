@@ -7,13 +7,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* Most models need no more, and what is not written to costs nothing. */
+enum { FIRST_CAP = 1024 };
+
 static struct plan_param *append(struct plan_build *b)
 {
 	struct plan *p = b->p;
 	if (b->code)
 		return NULL;
 	if (p->param_count == b->param_cap) {
-		int next = b->param_cap ? b->param_cap * 2 : 256;
+		int next = b->param_cap ? b->param_cap * 2 : FIRST_CAP;
 		void *mem = p->param_count < PLAN_BUFFERS_MAX
 			? realloc(p->params, (size_t)next * sizeof(*p->params))
 			: NULL;
@@ -32,11 +35,11 @@ static void add_optimizer(struct plan_build *b, struct plan_param *pr)
 	const struct spec_hyper *h = &b->spec->hyper;
 	bool adam = h->optimizer == SPEC_ADAMW;
 	if (adam || h->momentum > 0)
-		pr->moment1 = plan_build_persistent(b, PLAN_OPTIMIZER, PLAN_F32, pr->count, "%s", pr->name);
+		pr->moment1 = plan_build_again(b, PLAN_OPTIMIZER, PLAN_F32, pr->count, pr->weight);
 	if (adam)
-		pr->moment2 = plan_build_persistent(b, PLAN_OPTIMIZER, PLAN_F32, pr->count, "%s", pr->name);
+		pr->moment2 = plan_build_again(b, PLAN_OPTIMIZER, PLAN_F32, pr->count, pr->weight);
 	if (h->ema_decay > 0)
-		pr->average = plan_build_persistent(b, PLAN_OPTIMIZER, PLAN_F32, pr->count, "%s", pr->name);
+		pr->average = plan_build_again(b, PLAN_OPTIMIZER, PLAN_F32, pr->count, pr->weight);
 }
 
 static int add(struct plan_build *b, struct plan_param pr)
@@ -47,10 +50,9 @@ static int add(struct plan_build *b, struct plan_param pr)
 	pr.master = pr.weight;
 	if (pr.role == PLAN_TRAINED) {
 		if (narrow)
-			pr.master = plan_build_persistent(b, PLAN_OPTIMIZER, PLAN_F32, pr.count, "%s", pr.name);
+			pr.master = plan_build_again(b, PLAN_OPTIMIZER, PLAN_F32, pr.count, pr.weight);
 		if (!pr.sparse)
-			pr.gradient =
-				plan_build_persistent(b, PLAN_GRADIENTS, PLAN_F32, pr.count, "%s", pr.name);
+			pr.gradient = plan_build_again(b, PLAN_GRADIENTS, PLAN_F32, pr.count, pr.weight);
 		add_optimizer(b, &pr);
 	}
 	struct plan_param *at = append(b);

@@ -55,6 +55,9 @@ int plan_build_buffer(struct plan_build *b, enum plan_buffer_kind kind, enum pla
 /* A buffer that lives through the whole step. */
 int plan_build_persistent(struct plan_build *b, enum plan_buffer_kind kind, enum plan_type type,
 	int64_t count, const char *fmt, ...) printf_like(5, 6);
+/* A persistent buffer with the name of another. */
+int plan_build_again(struct plan_build *b, enum plan_buffer_kind kind, enum plan_type type,
+	int64_t count, int named);
 /* plan_build_buffer of PLAN_ACTIVATIONS: in the plan's type (values and their gradients), and in
  * fp32 (statistics). */
 int plan_build_activation(struct plan_build *b, int64_t count, const char *fmt, ...)
