@@ -36,6 +36,57 @@ FIXTURE_FN double fixture_distance(const float *x, const double *ref, int64_t co
 				(double)(tolerance), __LINE__);                                 \
 	} while (0)
 
+/* Prompts and completions of unequal lengths, so that micro-batches have unequal numbers of tokens
+ * with a loss. */
+FIXTURE_FN struct fixture_file fixture_prompts(int documents)
+{
+	char *text = NULL;
+	size_t size = 0;
+	FILE *f = open_memstream(&text, &size);
+	uint64_t state = 9;
+	for (int i = 0; i < documents; i++) {
+		const char *const part[2] = { "{\"prompt\":\"", "\",\"completion\":\"" };
+		for (int k = 0; k < 2; k++) {
+			fputs(part[k], f);
+			int length = 1 + (int)(3.9 * (1 + fixture_random(&state)));
+			for (int c = 0; c < length; c++)
+				fputc('a' + (int)(12.9 * (1 + fixture_random(&state))) % 26, f);
+		}
+		fputs("\"}\n", f);
+	}
+	fclose(f);
+	struct fixture_file file = fixture_write(text, size);
+	free(text);
+	return file;
+}
+
+/* Columns: label, d0.., c0..: a click follows from the first categorical column. */
+FIXTURE_FN struct fixture_file fixture_clicks(const struct job_spec *spec, int rows)
+{
+	char *text = NULL;
+	size_t size = 0;
+	FILE *f = open_memstream(&text, &size);
+	uint64_t state = 13;
+	fputs("label", f);
+	for (int i = 0; i < spec->model.dense_features; i++)
+		fprintf(f, ",d%d", i);
+	for (int i = 0; i < spec->model.table_count; i++)
+		fprintf(f, ",c%d", i);
+	for (int r = 0; r < rows; r++) {
+		int first = (int)(8 * (1 + fixture_random(&state)));
+		fprintf(f, "\n%d", first % 3 == 0);
+		for (int i = 0; i < spec->model.dense_features; i++)
+			fprintf(f, ",%.4f", fixture_random(&state));
+		for (int i = 0; i < spec->model.table_count; i++)
+			fprintf(f, ",%d", i == 0 ? first : (int)(4 * (1 + fixture_random(&state))));
+	}
+	fputs("\n", f);
+	fclose(f);
+	struct fixture_file file = fixture_write(text, size);
+	free(text);
+	return file;
+}
+
 /* Data, plan and engine of one spec, ready to step. Data: 37 samples or so. */
 struct fixture {
 	struct job_spec spec;
@@ -48,30 +99,54 @@ struct fixture {
 
 FIXTURE_FN void fixture_files(struct fixture *f)
 {
-	f->files = 2;
-	if (f->spec.task == SPEC_LANGUAGE_MODEL) {
+	const struct job_spec *s = &f->spec;
+	f->files = 1;
+	if (s->data.format == SPEC_FORMAT_TEXT) {
 		f->file[0] = fixture_text(37 * 12 + 6);
-		f->files = 1;
-	} else if (f->spec.task == SPEC_REGRESSION) {
+	} else if (s->data.format == SPEC_FORMAT_JSONL) {
+		f->file[0] = fixture_prompts(s->data.packing ? 60 : 37);
+	} else if (s->data.format == SPEC_FORMAT_CSV) {
+		f->file[0] = fixture_clicks(s, 37);
+	} else if (s->task == SPEC_REGRESSION) {
+		f->files = 2;
 		fixture_regression(37, 9, 3, &f->file[0], &f->file[1]);
 	} else {
-		fixture_images(37, 10, 9, 5, &f->file[0], &f->file[1]);
+		f->files = 2;
+		fixture_images(
+			37, (int)s->model.in_height, (int)s->model.in_width, 5, &f->file[0], &f->file[1]);
 	}
+}
+
+FIXTURE_FN void fixture_engine(struct fixture *f, int threads)
+{
+	struct err err = { 0 };
+	assert_ok(engine_create(
+		&f->spec, f->plan, engine_backend_cpu(f->plan->type), threads, &f->engine, &err));
+	engine_init_params(f->engine);
+	assert_ok(engine_attach(f->engine, f->data, f->data, &err));
+}
+
+/* With the files given, which the caller unlinks. */
+FIXTURE_FN void fixture_open_files(struct fixture *f, struct job_spec spec, int threads,
+	const struct fixture_file *file, int count)
+{
+	struct err err = { 0 };
+	struct data_file files[2] = { { file[0].path, "first" }, { file[count - 1].path, "second" } };
+	*f = (struct fixture){ .spec = spec };
+	assert_ok(data_open(&f->spec, files, count, "training_file", NULL, &f->data, &err));
+	struct plan_dataset dims;
+	data_dims(f->data, NULL, &dims);
+	assert_ok(plan_compile(&f->spec, &dims, &f->plan, &err));
+	fixture_engine(f, threads);
 }
 
 FIXTURE_FN void fixture_open(struct fixture *f, struct job_spec spec, int threads)
 {
-	struct err err = { 0 };
-	*f = (struct fixture){ .spec = spec };
-	fixture_files(f);
-	struct data_file files[2] = { { f->file[0].path, "first" }, { f->file[1].path, "second" } };
-	assert_ok(data_open(&f->spec, files, f->files, "training_file", &f->data, &err));
-	struct plan_dataset dims;
-	data_dims(f->data, NULL, &dims);
-	assert_ok(plan_compile(&f->spec, &dims, &f->plan, &err));
-	assert_ok(engine_create(&f->spec, f->plan, engine_backend_cpu(), threads, &f->engine, &err));
-	engine_init_params(f->engine);
-	assert_ok(engine_attach(f->engine, f->data, f->data, &err));
+	struct fixture files = { .spec = spec };
+	fixture_files(&files);
+	fixture_open_files(f, spec, threads, files.file, files.files);
+	f->files = files.files;
+	memcpy(f->file, files.file, sizeof(f->file));
 }
 
 FIXTURE_FN void fixture_close(struct fixture *f)
