@@ -1,202 +1,159 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Causal attention of one head at a time, in blocks of queries and keys, without ever storing the
- * T x T scores: the forward pass keeps a running maximum and sum (log-sum-exp), the backward pass
- * computes the scores again from them. One thread owns a head, so sums have one order. */
-#include "workers/engine/cpu/isa.h"
-#include "workers/engine/cpu/ops/simd.h"
+ * Causal attention, forward: a block of queries goes through the blocks of keys with a running
+ * maximum and sum and keeps their log-sum-exp for the backward pass; there is no matrix of scores.
+ * A block of queries is computed whole by one thread, so threads do not change bits. Called through
+ * the backend's table. */
+#include "workers/engine/cpu/ops/attention.h"
 
-#include <math.h>
-#include <string.h>
+#include <omp.h>
 
-enum { QUERIES = 32, KEYS = 64 };
-
-struct head {
-	int64_t t, hs, row; /* row: floats between rows of qkv */
-	int64_t out_row;    /* floats between rows of y and dy */
-	float scale;
-	const float *q, *k, *v;
-	float *kt; /* [hs, t] */
+/* One block of queries on its way through the keys. */
+struct queries {
+	int64_t rows;
+	float max[ATT_BLOCK], factor[ATT_BLOCK];
+	simd_f32 sum[ATT_BLOCK];
+	att_block q, out;
+	att_scores s;
 };
 
-static struct head head_of(const struct backend_attention *d, int64_t index, float *kt)
+CPU_INLINE float row_max(const float *s, int64_t vectors, const struct att_mask *m, int64_t r)
 {
-	int64_t b = index / d->heads, h = index % d->heads, hs = d->c / d->heads;
-	const float *q = d->qkv + b * d->t * 3 * d->c + h * hs;
-	return (struct head){ .t = d->t,
-		.hs = hs,
-		.row = 3 * d->c,
-		.out_row = d->c,
-		.scale = 1.0f / sqrtf((float)hs),
-		.q = q,
-		.k = q + d->c,
-		.v = q + 2 * d->c,
-		.kt = kt };
+	simd_f32 low = simd_set(-INFINITY), max = low;
+	for (int64_t v = 0; v < vectors; v++) {
+		simd_f32 x = simd_load(s + v * SIMD_WIDTH);
+		if (m->starts || (m->diagonal && v == vectors - 1))
+			x = simd_select(att_visible(m, r, v), x, low);
+		max = simd_max(x, max);
+	}
+	return simd_max_lane(max);
 }
 
-static void transpose(const struct head *h, const float *x, int64_t x_row, float *xt)
+/* Scores of a row become e^(score - max), 0 where the row does not see the key; returns the sum by
+ * lanes. */
+CPU_INLINE simd_f32 row_exp(
+	float *s, int64_t vectors, float max, const struct att_mask *m, int64_t r)
 {
-	for (int64_t t0 = 0; t0 < h->t; t0 += SIMD_WIDTH) {
-		int64_t t1 = t0 + SIMD_WIDTH < h->t ? t0 + SIMD_WIDTH : h->t;
-		for (int64_t j = 0; j < h->hs; j++)
-			for (int64_t t = t0; t < t1; t++)
-				xt[j * h->t + t] = x[t * x_row + j];
+	simd_f32 sum = { 0 };
+	for (int64_t v = 0; v < vectors; v++) {
+		simd_f32 x = simd_exp2(simd_load(s + v * SIMD_WIDTH) - max);
+		if (m->starts || (m->diagonal && v == vectors - 1))
+			x = simd_select(att_visible(m, r, v), x, simd_set(0));
+		sum += x;
+		simd_store(s + v * SIMD_WIDTH, x);
+	}
+	return sum;
+}
+
+/* Scores become probabilities relative to the running maximum; what was gathered before is scaled
+ * to it. */
+CPU_INLINE void softmax_block(struct queries *q, const struct att_mask *m, int64_t width)
+{
+	float new_max[ATT_BLOCK];
+	for (int64_t r = 0; r < q->rows; r++) {
+		int64_t vectors = att_vectors(m->diagonal, r);
+		float top = row_max(q->s + r * ATT_BLOCK, vectors, m, r);
+		new_max[r] = top > q->max[r] ? top : q->max[r];
+	}
+	for (int64_t r = 0; r < q->rows; r += SIMD_WIDTH)
+		simd_store(q->factor + r, simd_exp2(simd_load(q->max + r) - simd_load(new_max + r)));
+	for (int64_t r = 0; r < q->rows; r++) {
+		int64_t vectors = att_vectors(m->diagonal, r);
+		simd_f32 sum = row_exp(q->s + r * ATT_BLOCK, vectors, new_max[r], m, r);
+		q->sum[r] = q->sum[r] * q->factor[r] + sum;
+		q->max[r] = new_max[r];
+		if (q->factor[r] == 1.0f)
+			continue;
+		for (int64_t e = 0; e < width; e += SIMD_WIDTH)
+			simd_store(q->out + r * width + e, simd_load(q->out + r * width + e) * q->factor[r]);
 	}
 }
 
-/* Turns one row of scores into exp(score - maximum), masked, and updates maximum and sum; returns
- * the factor for what was accumulated before. */
-static float softmax_row(float *s, int64_t valid, int64_t n, float scale, float *max, float *sum)
+static void store_block(const struct att_unit *u, const struct queries *q, int64_t h, int64_t i0)
 {
-	float m = *max;
-#pragma omp simd reduction(max : m)
-	for (int64_t j = 0; j < valid; j++)
-		m = s[j] * scale > m ? s[j] * scale : m;
-	float total = 0;
-#pragma omp simd reduction(+ : total)
-	for (int64_t j = 0; j < valid; j++) {
-		s[j] = simd_exp(s[j] * scale - m);
-		total += s[j];
+	int64_t hs = u->d->head_size;
+	act_t *y = (act_t *)u->d->y + att_out_at(u, h) + i0 * u->out;
+	float *lse = u->d->lse + (u->b * u->d->heads + u->kv * u->group + h) * u->d->t + i0;
+	for (int64_t r = 0; r < att_rows_of(u, i0); r++) {
+		float sum = simd_sum(q->sum[r]), inverse = 1.0f / sum;
+		lse[r] = q->max[r] * att_ln2 + logf(sum);
+		for (int64_t e = 0; e < hs; e += SIMD_WIDTH)
+			act_store_upto(
+				y + r * u->out + e, simd_load(q->out + r * u->width + e) * inverse, hs - e);
 	}
-	for (int64_t j = valid; j < n; j++)
-		s[j] = 0;
-	float factor = simd_exp(*max - m);
-	*sum = *sum * factor + total;
-	*max = m;
-	return factor;
 }
 
-static int64_t clamp(int64_t v, int64_t max)
+/* packed: the unit's blocks, of keys across and of values in turn. */
+static void forward_block(
+	const struct att_unit *u, const float *packed, int64_t h, int64_t i0, struct queries *q)
 {
-	return v < 0 ? 0 : v < max ? v : max;
+	int64_t hs = u->d->head_size, width = u->width, rows = att_rows_of(u, i0);
+	q->rows = workspace_round_up(rows, ATT_ROWS);
+	att_pack((const act_t *)u->d->qkv + att_query_at(u, h) + i0 * u->row, u->row, rows, hs, width,
+		u->scale * att_log2e, q->q);
+	for (int64_t r = 0; r < ATT_BLOCK; r++) {
+		q->max[r] = -1e30f;
+		q->sum[r] = (simd_f32){ 0 };
+	}
+	memset(q->out, 0, (size_t)(q->rows * width) * sizeof(float));
+	for (int64_t j0 = 0; j0 <= i0; j0 += ATT_BLOCK) {
+		struct att_mask m;
+		if (!att_mask_of(u, i0, j0, rows, &m))
+			continue;
+		const float *keys = packed + j0 * 2 * width, *values = keys + ATT_BLOCK * width;
+		att_score_block(q->q, keys, hs, width, q->rows, m.diagonal, q->s);
+		softmax_block(q, &m, width);
+		for (int64_t r = 0; r < q->rows; r += ATT_ROWS)
+			att_product(width / SIMD_WIDTH, m.diagonal ? r + ATT_ROWS : ATT_BLOCK,
+				q->s + r * ATT_BLOCK, ATT_BLOCK, 1, values, width, q->out + r * width, width, 1);
+	}
+	store_block(u, q, h, i0);
 }
 
-static void forward_block(const struct head *h, int64_t i0, int64_t rows, float *y, float *lse)
+static void pack_block(const struct att_unit *u, int64_t j0, float *packed)
 {
-	float scores[QUERIES * KEYS];
-	float out[QUERIES * PLAN_HEAD_SIZE_MAX];
-	float max[QUERIES], sum[QUERIES];
-	for (int64_t i = 0; i < rows; i++) {
-		max[i] = -1e30f;
-		sum[i] = 0;
-	}
-	int64_t hs = h->hs, end = i0 + rows;
-	for (int64_t j0 = 0; j0 < end; j0 += KEYS) {
-		int64_t n = clamp(end - j0, KEYS);
-		simd_gemm(rows, n, hs, h->q + i0 * h->row, h->row, 1, h->kt + j0, h->t, scores, KEYS, 0);
-		for (int64_t i = 0; i < rows; i++) {
-			float f = softmax_row(
-				&scores[i * KEYS], clamp(i0 + i + 1 - j0, n), n, h->scale, &max[i], &sum[i]);
-			if (j0 > 0)
-				for (int64_t c = 0; c < hs; c++)
-					out[i * hs + c] *= f;
-		}
-		if (j0 == 0)
-			simd_gemm(rows, hs, n, scores, KEYS, 1, h->v, h->row, out, hs, 0);
-		else
-			simd_gemm(rows, hs, n, scores, KEYS, 1, h->v + j0 * h->row, h->row, out, hs, 1);
-	}
-	for (int64_t i = 0; i < rows; i++) {
-		float inv = 1.0f / sum[i];
-		for (int64_t c = 0; c < hs; c++)
-			y[(i0 + i) * h->out_row + c] = out[i * hs + c] * inv;
-		lse[i0 + i] = max[i] + logf(sum[i]);
-	}
+	int64_t hs = u->d->head_size, rows = att_rows_of(u, j0);
+	float *keys = packed + j0 * 2 * u->width;
+	att_pack_across(u->k + j0 * u->row, u->row, rows, hs, u->width, keys);
+	att_pack(u->v + j0 * u->row, u->row, rows, hs, u->width, 1.0f, keys + ATT_BLOCK * u->width);
 }
 
 void CPU_FN(attention_forward)(const struct backend_attention *d)
 {
-	int64_t hs = d->c / d->heads;
-#pragma omp parallel for schedule(static)
-	for (int64_t index = 0; index < d->b * d->heads; index++) {
-		struct head h = head_of(d, index, d->workspace + index * d->t * hs);
-		transpose(&h, h.k, h.row, h.kt);
-		float *y = d->y + index / d->heads * d->t * d->c + index % d->heads * hs;
-		for (int64_t i0 = 0; i0 < d->t; i0 += QUERIES)
-			forward_block(&h, i0, clamp(d->t - i0, QUERIES), y, d->lse + index * d->t);
-	}
-}
-
-struct head_grad {
-	const float *dy, *lse, *delta;
-	const float *vt; /* [hs, t] */
-	float *dq, *dk, *dv;
-};
-
-/* Probabilities in p, and in ds the gradient of the scores, for one block. */
-static void score_gradients(const struct head *h, const struct head_grad *g, int64_t i0,
-	int64_t rows, int64_t j0, int64_t n, float *p, float *ds)
-{
-	simd_gemm(rows, n, h->hs, h->q + i0 * h->row, h->row, 1, h->kt + j0, h->t, p, KEYS, 0);
-	simd_gemm(
-		rows, n, h->hs, g->dy + i0 * h->out_row, h->out_row, 1, g->vt + j0, h->t, ds, KEYS, 0);
-	for (int64_t i = 0; i < rows; i++) {
-		float *pi = &p[i * KEYS], *di = &ds[i * KEYS];
-		float lse = g->lse[i0 + i], delta = g->delta[i0 + i], scale = h->scale;
-		int64_t valid = clamp(i0 + i + 1 - j0, n);
-#pragma omp simd
-		for (int64_t j = 0; j < valid; j++) {
-			pi[j] = simd_exp(pi[j] * scale - lse);
-			di[j] = pi[j] * (di[j] - delta) * scale;
+	int64_t blocks = (d->t + ATT_BLOCK - 1) / ATT_BLOCK, units = d->b * d->kv_heads;
+	int64_t group = d->heads / d->kv_heads;
+	int64_t packed_size =
+		blocks * ATT_BLOCK * 2 * workspace_round_up(d->head_size, WORKSPACE_LANES);
+	float *packed = d->ws.data;
+	int64_t threads = omp_get_max_threads();
+	/* A thread that has a unit to itself finds what it packed in its cache. */
+	bool whole = units % threads == 0 || units >= 8 * threads;
+#pragma omp parallel
+	{
+		struct queries q;
+		if (whole) {
+#pragma omp for schedule(static) nowait
+			for (int64_t i = 0; i < units; i++) {
+				struct att_unit u = att_unit_of(d, i);
+				for (int64_t j = 0; j < blocks; j++)
+					pack_block(&u, j * ATT_BLOCK, packed + i * packed_size);
+				for (int64_t j = 0; j < group * blocks; j++)
+					forward_block(
+						&u, packed + i * packed_size, j / blocks, j % blocks * ATT_BLOCK, &q);
+			}
+		} else {
+#pragma omp for schedule(static)
+			for (int64_t i = 0; i < units * blocks; i++) {
+				struct att_unit u = att_unit_of(d, i / blocks);
+				pack_block(&u, i % blocks * ATT_BLOCK, packed + i / blocks * packed_size);
+			}
+			/* The last blocks see most keys: they go first. */
+#pragma omp for schedule(dynamic)
+			for (int64_t i = units * group * blocks - 1; i >= 0; i--) {
+				int64_t unit = i % (units * group) / group, h = i % group;
+				struct att_unit u = att_unit_of(d, unit);
+				forward_block(
+					&u, packed + unit * packed_size, h, i / (units * group) * ATT_BLOCK, &q);
+			}
 		}
-		for (int64_t j = valid; j < n; j++)
-			pi[j] = di[j] = 0;
-	}
-}
-
-static void backward_block(
-	const struct head *h, const struct head_grad *g, int64_t i0, int64_t rows)
-{
-	float p[QUERIES * KEYS], ds[QUERIES * KEYS];
-	int64_t hs = h->hs, ld = h->row, end = i0 + rows;
-	float *dq = g->dq + i0 * ld;
-	const float *q = h->q + i0 * ld, *dy = g->dy + i0 * h->out_row;
-	for (int64_t j0 = 0; j0 < end; j0 += KEYS) {
-		int64_t n = clamp(end - j0, KEYS);
-		score_gradients(h, g, i0, rows, j0, n, p, ds);
-		if (j0 == 0)
-			simd_gemm(rows, hs, n, ds, KEYS, 1, h->k, ld, dq, ld, 0);
-		else
-			simd_gemm(rows, hs, n, ds, KEYS, 1, h->k + j0 * ld, ld, dq, ld, 1);
-		simd_gemm(n, hs, rows, ds, 1, KEYS, q, ld, g->dk + j0 * ld, ld, 1);
-		simd_gemm(n, hs, rows, p, 1, KEYS, dy, h->out_row, g->dv + j0 * ld, ld, 1);
-	}
-}
-
-/* delta = sum of dy * y per row; the key and value gradients start at zero. */
-static void backward_start(
-	const struct head *h, const struct head_grad *g, const float *y, float *delta)
-{
-	for (int64_t t = 0; t < h->t; t++) {
-		float sum = 0;
-#pragma omp simd reduction(+ : sum)
-		for (int64_t c = 0; c < h->hs; c++)
-			sum += y[t * h->out_row + c] * g->dy[t * h->out_row + c];
-		delta[t] = sum;
-		memset(g->dk + t * h->row, 0, (size_t)h->hs * sizeof(float));
-		memset(g->dv + t * h->row, 0, (size_t)h->hs * sizeof(float));
-	}
-}
-
-void CPU_FN(attention_backward)(const struct backend_attention *d)
-{
-	int64_t hs = d->c / d->heads, whole = d->b * d->t * d->c;
-#pragma omp parallel for schedule(static)
-	for (int64_t index = 0; index < d->b * d->heads; index++) {
-		struct head h = head_of(d, index, d->workspace + index * d->t * hs);
-		float *vt = d->workspace + whole + index * d->t * hs;
-		float *delta = d->workspace + 2 * whole + index * d->t;
-		int64_t out = index / d->heads * d->t * d->c + index % d->heads * hs;
-		struct head_grad g = { .dy = d->dy + out,
-			.lse = d->lse + index * d->t,
-			.delta = delta,
-			.vt = vt,
-			.dq = d->dqkv + (h.q - d->qkv),
-			.dk = d->dqkv + (h.k - d->qkv),
-			.dv = d->dqkv + (h.v - d->qkv) };
-		transpose(&h, h.k, h.row, h.kt);
-		transpose(&h, h.v, h.row, vt);
-		backward_start(&h, &g, d->y + out, delta);
-		for (int64_t i0 = 0; i0 < d->t; i0 += QUERIES)
-			backward_block(&h, &g, i0, clamp(d->t - i0, QUERIES));
 	}
 }

@@ -177,39 +177,41 @@ CPU_INLINE simd_f32 simd_sqrt(simd_f32 v)
 #endif
 }
 
-/* e^r 2^n for |r| <= ln(2)/2, n a whole number in [-127, 127] given as n + 1.5 * 2^23; n = -127
- * gives 0. */
-CPU_INLINE simd_f32 simd_exp_parts(simd_f32 r, simd_f32 n_magic)
+static const float simd_magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to a whole number */
+
+/* p 2^n; n in [-127, 127] given as n + simd_magic, whose exponent's bits are what counts (the rest
+ * is shifted out). n = -127 gives 0. */
+CPU_INLINE simd_f32 simd_scale(simd_f32 p, simd_f32 n_magic)
 {
-	simd_f32 p = r * 1.9875691500e-4f + 1.3981999507e-3f;
-	p = p * r + 8.3334519073e-3f;
-	p = p * r + 4.1665795894e-2f;
-	p = p * r + 1.6666665459e-1f;
-	p = p * r + 5.0000001201e-1f;
-	p = p * (r * r) + (r + 1.0f);
-	/* The exponent's bits are what counts, the rest is shifted out. */
 	return p * (simd_f32)(((simd_u32)n_magic << 23) + 0x3f800000u);
 }
 
-static const float simd_magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to a whole number */
-
-/* e^x to 2 ulp. 0 below about -87.7 (there are no subnormal results), at most e^88; NaN stays. */
+/* e^x to 1 ulp. 0 below about -87.7 (there are no subnormal results), at most e^88; NaN stays. */
 CPU_INLINE simd_f32 simd_exp(simd_f32 x)
 {
 	x = simd_max(simd_set(-88.0f), x);
 	x = simd_min(simd_set(88.0f), x);
 	simd_f32 t = x * 1.44269504f + simd_magic, n = t - simd_magic;
 	simd_f32 r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
-	return simd_exp_parts(r, t);
+	simd_f32 p = r * 1.38436467e-3f + 8.37416109e-3f; /* |r| <= ln(2) / 2: to 2e-9 */
+	p = p * r + 4.16680016e-2f;
+	p = p * r + 1.66664317e-1f;
+	p = p * r + 4.9999994e-1f;
+	p = p * r + 1.0f;
+	return simd_scale(p * r + 1.0f, t);
 }
 
-/* 2^x, accurate to 2 ulp of x in [-126, 127]; 0 below -126.5; NaN stays. */
+/* 2^x to 1 ulp. 0 below -126.5; NaN stays; x <= 127 is the caller's business. */
 CPU_INLINE simd_f32 simd_exp2(simd_f32 x)
 {
 	x = simd_max(simd_set(-127.0f), x);
-	x = simd_min(simd_set(127.0f), x);
-	simd_f32 t = x + simd_magic;
-	return simd_exp_parts((x - (t - simd_magic)) * 0.693147181f, t);
+	simd_f32 t = x + simd_magic, r = x - (t - simd_magic);
+	simd_f32 p = r * 1.53533620e-4f + 1.33988750e-3f; /* |r| <= 1/2: to 2e-9 */
+	p = p * r + 9.61843692e-3f;
+	p = p * r + 5.55033237e-2f;
+	p = p * r + 2.40226477e-1f;
+	p = p * r + 6.93147182e-1f;
+	return simd_scale(p * r + 1.0f, t);
 }
 
 /* tanh(u) = 1 - 2 / (1 + e^2u); absolute error about 1e-7. */
