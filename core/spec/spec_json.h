@@ -35,7 +35,9 @@ const char *spec_json_base(const struct json_val *v);
 /* Appends the resolved spec as one JSON object (the same form, nothing left out, reads back
  * identically). */
 int spec_json_write(const struct job_spec *spec, struct buf *out) must_check;
-/* The value of model.config. */
+/* The value of model.config alone: path leads the errors; m must be zeroed. */
+int spec_json_read_config(
+	const struct json_val *v, const char *path, struct spec_model *m, struct err *err) must_check;
 void spec_json_write_config(struct json_writer *w, const struct spec_model *m);
 
 /* Words of the enums, as in the JSON. */

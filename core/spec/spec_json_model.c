@@ -9,7 +9,7 @@
 
 enum { PRESET_LIST_MAX = 512 };
 
-static int read_config(
+int spec_json_read_config(
 	const struct json_val *v, const char *path, struct spec_model *m, struct err *err)
 {
 	struct json_obj o;
@@ -64,7 +64,7 @@ static void read_given_config(struct json_obj *o, const struct json_val *v,
 {
 	char path[JSON_PATH_MAX];
 	json_obj_path(o, "config", path);
-	json_obj_adopt(o, read_config(v, path, m, o->err));
+	json_obj_adopt(o, spec_json_read_config(v, path, m, o->err));
 	if (!base || o->code)
 		return;
 	if (m->vocab_size == 0)
