@@ -332,6 +332,11 @@ int attempt_store_place(struct db_conn *conn, const char *job_id, const char *ag
 												"  'files', " INIT_FILES("model_files",     \
 													"model_id = j.base_model_id") ") end"
 
+/* Of one device in the job's precision, from the catalogue; 0 where it does not say. */
+#define PEAK_FLOPS                                                                 \
+	"coalesce((select (t.tflops->>coalesce(j.spec->>'precision', 'fp32'))::float8" \
+	" * 1e12 from instance_types t where t.name = j.instance_type), 0)"
+
 /* max_runtime_s counts the training of earlier attempts too. */
 static const char poll_sql[] =
 	"select g.version, coalesce((select jsonb_agg(jsonb_build_object("
@@ -339,7 +344,8 @@ static const char poll_sql[] =
 	" 'status', a.status, 'desired', a.desired, 'token', a.token,"
 	" 'devices', (select jsonb_agg(d.device_index order by ad.rank) from attempt_devices ad"
 	"   join devices d on d.id = ad.device_id where ad.attempt_id = a.id),"
-	" 'stall_ms', a.stall_ms, 'residency', to_jsonb(j.residency), 'spec', j.spec,"
+	" 'peak_flops', " PEAK_FLOPS
+	", 'stall_ms', a.stall_ms, 'residency', to_jsonb(j.residency), 'spec', j.spec,"
 	" 'max_runtime_s', case when j.max_runtime_s = 0 then 0 else greatest(1, j.max_runtime_s -"
 	"   coalesce((select floor(extract(epoch from sum(b.ended_at - b.training_at)))"
 	"     from attempts b where b.job_id = j.id and b.status = 'ended'), 0))::bigint end,"

@@ -5,6 +5,7 @@
 #include "server/handlers/handlers.h"
 
 #include "core/base/ident.h"
+#include "core/model/base_store.h"
 #include "core/model/file_store.h"
 #include "core/model/instance_type_store.h"
 #include "core/model/job.h"
@@ -36,6 +37,8 @@ struct creation {
 	struct response *res;
 	char id[IDENT_MAX];
 	struct job_spec spec;
+	bool has_base;
+	struct base base;  /* has_base: what model.base names */
 	struct plan *plan; /* NULL while the data's shape is not known */
 	const char *metadata_json;
 	struct residency_set residency;
@@ -57,12 +60,35 @@ static int compile_plan(struct creation *c, struct err *err)
 	return rc;
 }
 
+/* What the spec is to start from decides how the rest of it reads. */
+static int find_base(struct creation *c, struct err *err)
+{
+	const char *id = spec_json_base(c->req->json);
+	struct db_conn *conn = NULL;
+	if (id == NULL)
+		return 0;
+	int rc = db_pool_get(c->req->app->pool, APP_DB_WAIT_MS, &conn, err);
+	if (rc < 0)
+		return rc;
+	rc = base_store_get(conn, c->req->principal.tenant_id, id, &c->base, err);
+	db_pool_put(c->req->app->pool, conn);
+	c->has_base = rc == 0;
+	return rc;
+}
+
 static int read_body(struct creation *c, struct err *err)
 {
 	const struct json_val *metadata = NULL;
-	int rc = spec_json_read(c->req->json, &c->spec, &metadata, err);
+	int rc = find_base(c, err);
+	if (rc == 0)
+		rc = spec_json_read_from(
+			c->req->json, c->has_base ? &c->base.spec : NULL, &c->spec, &metadata, err);
 	if (rc < 0)
 		return rc;
+	if (c->spec.lora.rank > 0 && !c->has_base)
+		return err_set(err, ERR_INVALID_VALUE, "$.lora",
+			"$.lora needs $.model.base: adapters change trained weights, and fresh ones would stay "
+			"as they are");
 	if (metadata) {
 		cleanup(freep) char *text = json_dump(metadata);
 		c->metadata_json = text ? arena_strdup(&c->req->arena, text) : NULL;
@@ -89,14 +115,9 @@ static int narrow(struct residency_set *set, const struct residency_set *other, 
 	return 0;
 }
 
-static int hold_file(struct creation *c, struct db_conn *conn, const char *role, int position,
+static int hold_file(struct creation *c, struct db_conn *conn, const char *path,
 	const char *file_id, struct err *err)
 {
-	char path[64];
-	if (json_kind(json_get(c->req->json, role)) == JSON_STR)
-		snprintf(path, sizeof(path), "$.%s", role);
-	else
-		snprintf(path, sizeof(path), "$.%s[%d]", role, position);
 	struct file file;
 	int rc = file_store_hold(conn, c->req->principal.tenant_id, file_id, &file, err);
 	if (rc == ERR_NOT_FOUND)
@@ -113,7 +134,50 @@ static int hold_file(struct creation *c, struct db_conn *conn, const char *role,
 	return rc;
 }
 
-/* The tenant's set, tightened by the spec's, narrowed by each file's. */
+static int hold_files(struct creation *c, struct db_conn *conn, const char *role,
+	const char ids[][SPEC_ID_MAX], int count, struct err *err)
+{
+	int rc = 0;
+	for (int i = 0; rc == 0 && i < count; i++) {
+		char path[64];
+		if (json_kind(json_get(c->req->json, role)) == JSON_STR)
+			snprintf(path, sizeof(path), "$.%s", role);
+		else
+			snprintf(path, sizeof(path), "$.%s[%d]", role, i);
+		rc = hold_file(c, conn, path, ids[i], err);
+	}
+	return rc;
+}
+
+/* Found again behind its lock: it may have been trimmed meanwhile. */
+static int hold_base(struct creation *c, struct db_conn *conn, struct err *err)
+{
+	static const char path[] = "$.model.base";
+	if (!c->has_base)
+		return 0;
+	int rc = base_store_hold(conn, c->req->principal.tenant_id, c->spec.base, &c->base, err);
+	if (rc == 0)
+		rc = narrow(&c->residency, &c->base.residency, err);
+	if (rc == 0 && c->residency.count == 0)
+		return err_set(err, ERR_RESIDENCY, path,
+			"%s: no region that the job may use is allowed for %s", path, c->spec.base);
+	return rc;
+}
+
+/* All that the job reads, each narrowing where it may be. */
+static int hold_inputs(struct creation *c, struct db_conn *conn, struct err *err)
+{
+	const struct job_spec *s = &c->spec;
+	int rc = hold_files(c, conn, "training_file", s->training_file, s->training_file_count, err);
+	if (rc == 0)
+		rc = hold_files(
+			c, conn, "validation_file", s->validation_file, s->validation_file_count, err);
+	if (rc == 0 && s->data.tokenizer == SPEC_TOKENIZER_FILE)
+		rc = hold_file(c, conn, "$.data.tokenizer", s->data.tokenizer_file, err);
+	return rc < 0 ? rc : hold_base(c, conn, err);
+}
+
+/* The tenant's set, tightened by the spec's, narrowed by each input's. */
 static int settle_residency(struct creation *c, struct db_conn *conn, struct err *err)
 {
 	struct residency_set tenants, asked = { 0 };
@@ -124,10 +188,8 @@ static int settle_residency(struct creation *c, struct db_conn *conn, struct err
 		rc = residency_tighten(&tenants, &asked, &c->residency, err);
 	if (rc == ERR_RESIDENCY || rc == ERR_INVALID_VALUE)
 		snprintf(err->param, sizeof(err->param), "$.residency");
-	for (int i = 0; rc == 0 && i < c->spec.training_file_count; i++)
-		rc = hold_file(c, conn, "training_file", i, c->spec.training_file[i], err);
-	for (int i = 0; rc == 0 && i < c->spec.validation_file_count; i++)
-		rc = hold_file(c, conn, "validation_file", i, c->spec.validation_file[i], err);
+	if (rc == 0)
+		rc = hold_inputs(c, conn, err);
 	if (rc < 0)
 		return rc;
 	/* Checkpoints and the model will be in this server's store: that is the place asked about. */
@@ -208,6 +270,7 @@ static void write_plan(struct buf *out, const struct plan *p)
 			json_field_i64(&w, plan_kind_word((enum plan_buffer_kind)k), p->kind_bytes[k]);
 		json_end_object(&w);
 		json_field_i64(&w, "parameters", p->parameter_count);
+		json_field_i64(&w, "trained_parameters", p->trained_count);
 		json_field_i64(&w, "batch", p->batch);
 		json_field_i64(&w, "micro_batch", p->micro_batch);
 		json_field_i64(&w, "micro_steps", p->micro_steps);
@@ -252,7 +315,10 @@ static int insert_job(
 		.training_files = training,
 		.training_file_count = c->spec.training_file_count,
 		.validation_files = validation,
-		.validation_file_count = c->spec.validation_file_count };
+		.validation_file_count = c->spec.validation_file_count,
+		.tokenizer_file = c->spec.data.tokenizer_file,
+		.base_checkpoint_id = c->base.checkpoint_id,
+		.base_model_id = c->base.model_id };
 	return job_store_insert(conn, &job, err);
 }
 

@@ -10,6 +10,7 @@
 #include "core/json/writer.h"
 #include "core/spec/region.h"
 #include "workers/agent/talk.h"
+#include "workers/agent/transfer.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -35,7 +36,7 @@ bool start_residency_ok(const struct agent *a, const struct run *r)
 static int write_attempt(struct agent *a, struct run *r, const struct json_val *v, struct err *err)
 {
 	static const char *const copied[] = { "attempt_id", "epoch", "job_id", "number", "devices",
-		"max_runtime_s", "files", "resume", "spec" };
+		"max_runtime_s", "peak_flops", "files", "resume", "init", "spec" };
 	cleanup(buf_finish) struct buf text;
 	struct json_writer w;
 	buf_init(&text, LISTING_MAX);
@@ -49,6 +50,8 @@ static int write_attempt(struct agent *a, struct run *r, const struct json_val *
 	}
 	json_field_i64(&w, "threads", a->settings->device_threads);
 	json_field_i64(&w, "memory_bytes", a->settings->device_memory_bytes);
+	json_field_str(
+		&w, "tokenizer", transfer_wants_gpt2(v) ? "files/" TRANSFER_GPT2_TOKENIZER : NULL);
 	json_field_i64(&w, "first_seq", RUN_STARTING_SEQ + 1);
 	json_end_object(&w);
 	if (text.failed != 0)

@@ -30,7 +30,12 @@ const struct setting settings_agent_table[] = {
 		"Compute threads of one device; the results depend on it in the last bits"),
 	STR(work_dir, NULL, "Folder of attempts and cached inputs; belongs to one agent"),
 	STR(trainer, "trainyard-trainer", "Path of the trainer program"),
+	STR(tokenizer_dir, "/usr/share/trainyard/tokenizers",
+		"Folder of the tokenizers that jobs may name: gpt2.json"),
 	I64(cache_keep_s, "600", 0, 86400, "Seconds that a job's inputs are kept after their last use"),
+	I64(transfer_retry_s, "300", 1, 86400,
+		"Seconds that a file's transfer is tried again while the yard answers with failures; then "
+		"the attempt ends as platform_error"),
 };
 const size_t settings_agent_count = ARRAY_LEN(settings_agent_table);
 

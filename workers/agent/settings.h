@@ -21,7 +21,9 @@ struct settings_agent {
 	int64_t device_threads;
 	char work_dir[SETTING_STR_MAX];
 	char trainer[SETTING_STR_MAX];
+	char tokenizer_dir[SETTING_STR_MAX];
 	int64_t cache_keep_s;
+	int64_t transfer_retry_s;
 };
 
 extern const struct setting settings_agent_table[];

@@ -9,12 +9,19 @@
 #include "core/base/file.h"
 #include "workers/agent/agent.h"
 
+struct json_val;
+
 /* With the lock held. Fetches every file of the listing, then the run is RUN_PREPARED, or has an
  * end queued. */
 int transfer_start_fetch(struct agent *a, struct run *r, struct err *err) must_check;
 /* With the lock held. Uploads the folder of the first message that waits for it, then the message
  * is ready; what cannot be uploaded becomes the attempt's end. */
 int transfer_start_store(struct agent *a, struct run *r, struct err *err) must_check;
+
+/* Its name in tokenizer_dir, and in the attempt's files/. */
+#define TRANSFER_GPT2_TOKENIZER "gpt2.json"
+/* Whether the attempt of the poll's object needs it. */
+bool transfer_wants_gpt2(const struct json_val *listing);
 
 /* In transfer_files.c; without the lock, on the transfer's thread. */
 struct transfer_job {

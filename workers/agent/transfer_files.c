@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The files of a transfer, one after the other. Tries again for as long as the lease is ours: the
- * network's failures are not the job's. Part of transfer.h. */
+ * The files of a transfer, one after the other. Tries again while the lease is ours, for a time:
+ * the network's failures are not the job's, but a failure that stays is not waited for. Part of
+ * transfer.h. */
+#include "core/base/clock.h"
 #include "core/base/file.h"
 #include "workers/agent/disk.h"
 #include "workers/agent/transfer.h"
@@ -28,6 +30,7 @@ enum {
 	MANIFEST_MAX = 64 * 1024,
 	FILES_MAX = 64,
 	LISTING_MAX = 1024 * 1024,
+	TOKENIZER_MAX = 64 * 1024 * 1024,
 };
 
 /* Whether a later try may go better. */
@@ -60,17 +63,32 @@ static bool nap(const struct transfer_job *t, int64_t ms)
 	return !atomic_load(&t->run->abandon);
 }
 
+/* The last failure stays in the message: it says what to mend. */
+static int give_up(const char *sha256, int64_t failing_us, int code, struct err *err)
+{
+	const struct err last = *err;
+	return err_set(err, code, NULL, "the file %.16s… was not to be had for %lld s: %.500s", sha256,
+		(long long)(failing_us / 1000000), last.message);
+}
+
 static int with_retries(struct transfer_job *t, bool store, const char *sha256, int64_t bytes,
 	const char *path, struct err *err)
 {
 	const struct http_grant grant = { t->id, t->epoch, t->token };
 	struct backoff pause = { .first_ms = RETRY_FIRST_MS, .max_ms = RETRY_MAX_MS };
+	const int64_t retry_us = t->agent->settings->transfer_retry_s * 1000000LL;
+	int64_t failing_since_us = 0;
 	int bad_content = 0;
 	for (;;) {
 		int rc = store ? http_store(t->http, &grant, sha256, bytes, path, err)
 					   : http_fetch(t->http, &grant, sha256, bytes, path, err);
+		int64_t now_us = clock_mono_us(t->agent->clock);
 		if (rc == 0 || !worth_retry(rc, &bad_content))
 			return rc;
+		if (failing_since_us == 0)
+			failing_since_us = now_us;
+		if (now_us - failing_since_us >= retry_us)
+			return give_up(sha256, now_us - failing_since_us, rc, err);
 		log_warn(
 			"blob.retry", LOG_STR("attempt_id", t->id), LOG_STR("sha256", sha256), LOG_ERR(err));
 		if (!nap(t, backoff_next_ms(&pause)))
@@ -112,15 +130,17 @@ static int fetch_input(struct transfer_job *t, const struct json_val *v, struct 
 	return 0;
 }
 
-static int fetch_resume(struct transfer_job *t, const struct json_val *v, struct err *err)
+/* A file of a checkpoint or a model, under its own name in a folder of the attempt. */
+static int fetch_named(
+	struct transfer_job *t, const char *folder, const struct json_val *v, struct err *err)
 {
 	char dir[FILE_PATH_MAX], path[FILE_PATH_MAX];
 	const char *name = json_str_or(json_get(v, "name"), "");
 	const char *sha256 = json_str_or(json_get(v, "sha256"), "");
 	int64_t bytes = json_i64_or(json_get(v, "bytes"), -1);
 	if (!disk_name_ok(name) || !digest_is_hex(sha256) || bytes < 0)
-		return err_set(err, ERR_INTERNAL, NULL, "the list names a checkpoint's file wrongly");
-	int rc = file_join(dir, t->dir, "resume", err);
+		return err_set(err, ERR_INTERNAL, NULL, "the list names a file of %s wrongly", folder);
+	int rc = file_join(dir, t->dir, folder, err);
 	if (rc == 0)
 		rc = file_mkdir(dir, err);
 	if (rc == 0)
@@ -128,6 +148,35 @@ static int fetch_resume(struct transfer_job *t, const struct json_val *v, struct
 	if (rc < 0 || cache_good(path, sha256, bytes))
 		return rc;
 	return with_retries(t, false, sha256, bytes, path, err);
+}
+
+/* What a job may name lies on this machine; the attempt gets a copy, as of all that it reads. */
+static int copy_tokenizer(struct transfer_job *t, struct err *err)
+{
+	char files[FILE_PATH_MAX], path[FILE_PATH_MAX];
+	cleanup(freep) char *text = NULL;
+	size_t bytes = 0;
+	const char *dir = t->agent->settings->tokenizer_dir;
+	int rc = file_join(files, t->dir, "files", err);
+	if (rc == 0)
+		rc = file_mkdir(files, err);
+	if (rc == 0)
+		rc = file_join(path, dir, TRANSFER_GPT2_TOKENIZER, err);
+	if (rc < 0)
+		return rc;
+	struct err detail = { 0 };
+	rc = file_read(path, TOKENIZER_MAX, &text, &bytes, &detail);
+	if (rc < 0)
+		return err_set(err, ERR_INTERNAL, NULL,
+			"this machine does not have the tokenizer gpt2 (tokenizer_dir): %.500s",
+			detail.message);
+	return file_write_atomic(files, TRANSFER_GPT2_TOKENIZER, text, bytes, err);
+}
+
+bool transfer_wants_gpt2(const struct json_val *listing)
+{
+	const struct json_val *data = json_get(json_get(listing, "spec"), "data");
+	return strcmp(json_str_or(json_get(data, "tokenizer"), ""), "gpt2") == 0;
 }
 
 int transfer_fetch_all(struct transfer_job *t, struct err *err)
@@ -139,10 +188,15 @@ int transfer_fetch_all(struct transfer_job *t, struct err *err)
 	const struct json_val *root = json_doc_root(doc);
 	const struct json_val *files = json_get(root, "files");
 	const struct json_val *resume = json_get(json_get(root, "resume"), "files");
+	const struct json_val *init = json_get(json_get(root, "init"), "files");
 	for (size_t i = 0; rc == 0 && i < json_array_len(files); i++)
 		rc = fetch_input(t, json_array_at(files, i), err);
 	for (size_t i = 0; rc == 0 && i < json_array_len(resume); i++)
-		rc = fetch_resume(t, json_array_at(resume, i), err);
+		rc = fetch_named(t, "resume", json_array_at(resume, i), err);
+	for (size_t i = 0; rc == 0 && i < json_array_len(init); i++)
+		rc = fetch_named(t, "init", json_array_at(init, i), err);
+	if (rc == 0 && transfer_wants_gpt2(root))
+		rc = copy_tokenizer(t, err);
 	return rc;
 }
 

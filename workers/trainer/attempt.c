@@ -12,20 +12,32 @@
 
 enum { THREADS_MAX = 1024 };
 
+/* tokenizer.json: one of the job's files, or one that the agent has put among them. */
+static int set_tokenizer(struct attempt *a, const char *dir, const char *name, struct err *err)
+{
+	int rc = file_join(a->tokenizer, dir, name, err);
+	if (rc == 0)
+		a->inputs.tokenizer_path = a->tokenizer;
+	return rc;
+}
+
 static int add_file(struct attempt *a, const char *dir, const struct json_val *v, struct err *err)
 {
 	struct session_inputs *in = &a->inputs;
 	const char *role = json_str_or(json_get(v, "role"), "");
 	const char *sha256 = json_str_or(json_get(v, "sha256"), "");
 	bool validation = strcmp(role, "validation_file") == 0;
+	bool tokenizer = strcmp(role, "tokenizer") == 0;
 	int *count = validation ? &in->validation_count : &in->training_count;
 	struct data_file *list = validation ? in->validation : in->training;
 	char name[FILE_PATH_MAX];
-	if (*count == SPEC_FILES_MAX || !digest_is_hex(sha256) ||
-		(!validation && strcmp(role, "training_file") != 0))
+	if ((!tokenizer && *count == SPEC_FILES_MAX) || !digest_is_hex(sha256) ||
+		(!validation && !tokenizer && strcmp(role, "training_file") != 0))
 		return err_set(err, ERR_INTERNAL, "$.files", "attempt.json lists a file wrongly");
-	char *path = a->paths[in->training_count + in->validation_count];
 	snprintf(name, sizeof(name), "files/%s", sha256);
+	if (tokenizer)
+		return set_tokenizer(a, dir, name, err);
+	char *path = a->paths[in->training_count + in->validation_count];
 	int rc = file_join(path, dir, name, err);
 	if (rc < 0)
 		return rc;
@@ -33,6 +45,22 @@ static int add_file(struct attempt *a, const char *dir, const struct json_val *v
 	list[*count].label = json_str_or(json_get(v, "filename"), sha256);
 	(*count)++;
 	return 0;
+}
+
+/* Folders that the agent has filled, and the one where data may be kept while it is used. */
+static int read_places(
+	struct attempt *a, const char *dir, const struct json_val *root, struct err *err)
+{
+	int rc = file_join(a->scratch_dir, dir, ".", err);
+	a->inputs.scratch_dir = a->scratch_dir;
+	if (rc == 0)
+		rc = read_places(a, dir, root, err);
+	if (rc == 0 && json_get(root, "init") != NULL) {
+		rc = file_join(a->init_dir, dir, "init", err);
+		a->inputs.init_dir = a->init_dir;
+	}
+	const char *tokenizer = json_str_or(json_get(root, "tokenizer"), NULL);
+	return rc < 0 || tokenizer == NULL ? rc : set_tokenizer(a, dir, tokenizer, err);
 }
 
 static int read_all(struct attempt *a, const char *dir, struct err *err)
@@ -52,8 +80,9 @@ static int read_all(struct attempt *a, const char *dir, struct err *err)
 	a->first_seq = json_i64_or(json_get(root, "first_seq"), 0);
 	a->inputs.threads = (int)json_i64_or(json_get(root, "threads"), 0);
 	a->inputs.memory_bytes = json_i64_or(json_get(root, "memory_bytes"), 0);
-	if (a->max_runtime_s < 0 || a->first_seq < 1 || a->inputs.threads < 1 ||
-		a->inputs.threads > THREADS_MAX)
+	a->inputs.peak_flops = json_f64_or(json_get(root, "peak_flops"), 0);
+	if (a->max_runtime_s < 0 || !(a->inputs.peak_flops >= 0) || a->first_seq < 1 ||
+		a->inputs.threads < 1 || a->inputs.threads > THREADS_MAX)
 		return err_set(err, ERR_INTERNAL, "$", "attempt.json has a number out of range");
 	const struct json_val *files = json_get(root, "files");
 	for (size_t i = 0; rc == 0 && i < json_array_len(files); i++)

@@ -20,7 +20,11 @@ struct attempt {
 	struct job_spec spec;
 	struct session_inputs inputs;
 	char paths[2 * SPEC_FILES_MAX][FILE_PATH_MAX];
+	/* "" where there is none; inputs points at those that there are. */
 	char resume_dir[FILE_PATH_MAX];
+	char init_dir[FILE_PATH_MAX];
+	char tokenizer[FILE_PATH_MAX];
+	char scratch_dir[FILE_PATH_MAX];
 	int64_t max_runtime_s;
 	int64_t first_seq; /* of the trainer's first message; the agent used the ones below */
 };
