@@ -43,6 +43,7 @@ static const struct {
 	{ "user_error", BLAME_CUSTOMER },
 	{ "out_of_memory", BLAME_CUSTOMER },
 	{ "nan_loss", BLAME_CUSTOMER },
+	{ "loss_spike", BLAME_CUSTOMER },
 	{ "max_runtime", BLAME_CUSTOMER },
 	{ "stalled", BLAME_PLATFORM },
 	{ "trainer_died", BLAME_PLATFORM },

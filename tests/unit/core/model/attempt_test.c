@@ -336,6 +336,7 @@ static void ends_are_paid_by_who_caused_them(void **state)
 		{ "\"failed\",\"reason\":\"user_error\"", "failed", "billed/training" },
 		{ "\"failed\",\"reason\":\"out_of_memory\"", "failed", "billed/training" },
 		{ "\"failed\",\"reason\":\"nan_loss\"", "failed", "billed/training" },
+		{ "\"failed\",\"reason\":\"loss_spike\"", "failed", "billed/training" },
 		{ "\"failed\",\"reason\":\"max_runtime\"", "failed", "billed/training" },
 		{ "\"failed\",\"reason\":\"stalled\"", "queued", "lost/stalled" },
 		{ "\"failed\",\"reason\":\"trainer_died\"", "queued", "lost/trainer_died" },
