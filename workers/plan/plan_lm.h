@@ -2,16 +2,17 @@
  * Decoder-only language models: what gpt2 and llama have in common. A family names the modules,
  * gives their shapes and adds their parameters; plan_lm.c, plan_lm_layer.c and plan_lm_linear.c
  * emit the operations, with activation checkpointing, dropout and LoRA.
- *
- *	x = dropout(wte[token] (+ wpe[position]))
- *	each layer:  mid = x + dropout(out(attention(rope(in(norm_1(x))))))
- *	             x   = mid + dropout(down(act(up(norm_2(mid)))))
- *	loss = classifier(final(x), head)
- *
  * Private to workers/plan. */
 #pragma once
 
 #include "workers/plan/plan_private.h"
+
+/* The model:
+ *	x = dropout(wte[token] (+ wpe[position]))
+ *	each layer:  mid = x + dropout(out(attention(rope(in(norm_1(x))))))
+ *	             x   = mid + dropout(down(act(up(norm_2(mid)))))
+ *	loss = classifier(final(x), head)
+ */
 
 enum {
 	PLAN_LM_NAME_MAX = 48, /* "model.layers.255.post_attention_layernorm" */

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  * One layer of a language model: forward, backward, and what of the forward pass is repeated in
- * between. Kept for the backward pass, by activation checkpointing:
+ * between.
+ * Called by plan_lm.c. */
+#include "workers/plan/plan_lm.h"
+
+/* Kept for the backward pass, by activation checkpointing:
  *	none       everything
  *	selective  the residual stream, outputs of products and of attention, statistics; norms'
  *	           outputs and the mlp's activation are computed again
- *	full       the layer's input; all of it but the last product is computed again
- * Called by plan_lm.c. */
-#include "workers/plan/plan_lm.h"
+ *	full       the layer's input; all of it but the last product is computed again */
 
 /* The modules in the order of the forward pass; where the backward pass of a layer may stop. */
 enum stage { STAGE_BEGIN, STAGE_IN, STAGE_OUT, STAGE_UP, STAGE_DOWN };

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What the files of workers/plan share: the builder that families write into. Nobody else includes
  * this. The first failure sticks in the builder; later calls do nothing (they return -1 or a place
- * to write to), so families check b->code once in a while and never each call.
- *
- * How a family is written (plan_build.c, plan_param.c, plan_dense.c have the functions):
+ * to write to), so families check b->code once in a while and never each call. */
+#pragma once
+
+#include "workers/plan/plan.h"
+
+/* How a family is written (plan_build.c, plan_param.c, plan_dense.c have the functions):
  *
  *	plan_build_input(b, PLAN_INPUT, PLAN_F32, count);        inputs besides the labels
  *	x = plan_build_cast(b, "input", b->p->inputs.input, count);   into the plan's type
@@ -16,9 +19,6 @@
  * A buffer lives from the first to the last operation that names it as an operand; whatever engine
  * or a later micro-batch must find is persistent. Operations of the optimizer follow by themselves
  * from the parameters and tables (plan_optimize.c). */
-#pragma once
-
-#include "workers/plan/plan.h"
 
 /* A sparse table: its parameter and the buffers that keep a step's gradient. */
 struct plan_table {
