@@ -3,7 +3,7 @@
  * weights [out, in, kernel, kernel] are put into the order of the patches in the workspace, once a
  * call. Called through the backend's table. */
 #include "workers/engine/cpu/gemm.h"
-#include "workers/engine/cpu/ops/lanes.h"
+#include "workers/engine/cpu/ops/winograd.h"
 #include "workers/engine/cpu/workspace.h"
 
 #include <assert.h>
@@ -77,6 +77,10 @@ static struct gemm_patches patches_forward(const struct backend_conv *d)
 void CPU_FN(conv_forward)(const struct backend_conv *d)
 {
 	assert(d->w_type == CONV_PLAN_TYPE);
+	if (CPU_FN(winograd_fits)(d)) {
+		CPU_FN(winograd_forward)(d);
+		return;
+	}
 	const struct gemm_patches patches = patches_forward(d);
 	int64_t depth = d->in * d->kernel * d->kernel;
 	const void *weight = d->weight;
@@ -214,6 +218,10 @@ static void run_phase(
 void CPU_FN(conv_backward_data)(const struct backend_conv *d)
 {
 	assert(d->w_type == CONV_PLAN_TYPE);
+	if (CPU_FN(winograd_fits)(d)) {
+		CPU_FN(winograd_backward_data)(d);
+		return;
+	}
 	for (int64_t y = 0; y < d->stride && y < d->h; y++)
 		for (int64_t x = 0; x < d->stride && x < d->w; x++) {
 			struct conv_phase py = phase_of(d, y, d->h), px = phase_of(d, x, d->w);
@@ -234,16 +242,15 @@ static void add_weights(const struct backend_conv *d, const float *from)
 				d->dw[(o * in + i) * taps + t] += from[(o * taps + t) * in + i];
 }
 
-void CPU_FN(conv_backward_weight)(const struct backend_conv *d)
+static void direct_backward_weight(const struct backend_conv *d)
 {
 	const struct gemm_patches patches = patches_forward(d);
 	int64_t depth = d->in * d->kernel * d->kernel;
-	int64_t pixels = d->n * patches.out_h * patches.out_w;
 	bool direct = d->kernel == 1;
 	struct gemm g = product(d, direct ? 0 : d->out * depth * (int64_t)sizeof(float));
 	g.m = d->out;
 	g.n = depth;
-	g.k = pixels;
+	g.k = d->n * patches.out_h * patches.out_w;
 	g.a = matrix(d->dy, d->out);
 	g.a.transposed = true;
 	g.b = matrix(d->x, d->in);
@@ -256,6 +263,15 @@ void CPU_FN(conv_backward_weight)(const struct backend_conv *d)
 	gemm_run(&g);
 	if (!direct)
 		add_weights(d, d->ws.data);
+}
+
+void CPU_FN(conv_backward_weight)(const struct backend_conv *d)
+{
+	if (CPU_FN(winograd_fits)(d))
+		CPU_FN(winograd_backward_weight)(d);
+	else
+		direct_backward_weight(d);
 	if (d->db)
-		CPU_FN(column_sum)(pixels, d->out, d->dy, d->out, d->db);
+		CPU_FN(column_sum)(
+			d->n * out_size(d, d->h) * out_size(d, d->w), d->out, d->dy, d->out, d->db);
 }
