@@ -32,6 +32,9 @@ void CPU_PLAIN(average_update)(int64_t count, float decay, const float *x, float
 #if defined(CPU_TYPE)
 void CPU_FN(from_f32)(int64_t count, const float *x, void *y);
 void CPU_FN(to_f32)(int64_t count, const void *x, float *y);
+void CPU_FN(linear_forward)(const struct backend_linear *d);
+void CPU_FN(linear_backward_data)(const struct backend_linear_backward_data *d);
+void CPU_FN(linear_backward_weight)(const struct backend_linear_backward_weight *d);
 void CPU_FN(conv_forward)(const struct backend_conv *d);
 void CPU_FN(conv_backward_data)(const struct backend_conv *d);
 void CPU_FN(conv_backward_weight)(const struct backend_conv *d);
