@@ -127,6 +127,14 @@ static void attention_forward(struct plan_lm *lm, struct plan_lm_layer *l)
 		plan_workspace_attention(samples, lm->t, lm->kv_heads, lm->head_size));
 }
 
+static bool need_input(const struct plan_lm *lm, const struct plan_lm_linear *l, int count)
+{
+	for (int i = 0; i < count; i++)
+		if (plan_lm_linear_needs_input(lm, &l[i]))
+			return true;
+	return false;
+}
+
 /* The mlp's activation by itself: of a product that is not fused with it, or again. */
 static int activate(const struct plan_lm *lm, const struct plan_lm_layer *l)
 {
@@ -144,20 +152,22 @@ static void mlp_forward(struct plan_lm *lm, struct plan_lm_layer *l)
 {
 	struct plan_build *b = lm->b;
 	l->n2 = plan_lm_norm_forward(lm, &l->norm_2, l->mid, &l->mean2, &l->rstd2);
-	bool fused = !lm->gated && !plan_lm_linear_adapted(&l->up[0]);
-	/* The gate of the backward pass is all that reads it then. */
-	bool kept = b->spec->checkpointing != SPEC_FULL || b->recompute;
-	l->pre = fused && !kept ? -1 : activation(lm, lm->up_count * lm->inner, l->mlp, "pre");
+	/* A recomputation makes the output of the activation only for the gradient of down's weight,
+	 * and the first pass of full recomputation keeps no input of it. */
+	bool output = !b->recompute || need_input(lm, &l->down, 1);
+	bool input = b->recompute || b->spec->checkpointing != SPEC_FULL;
+	bool fused = output && !lm->gated && !plan_lm_linear_adapted(&l->up[0]);
+	l->pre = fused && !input ? -1 : activation(lm, lm->up_count * lm->inner, l->mlp, "pre");
+	l->up[0].base.act = fused ? PLAN_ACT_GELU : PLAN_ACT_NONE;
+	l->up[0].base.pre = l->pre;
 	if (fused) {
-		l->up[0].base.act = PLAN_ACT_GELU;
-		l->up[0].base.pre = l->pre;
 		l->act = activation(lm, lm->inner, l->mlp, "act");
 		plan_lm_linear_forward(lm, &l->up[0], l->n2, l->act, -1);
 		return;
 	}
 	for (int i = 0; i < lm->up_count; i++)
 		plan_lm_linear_forward(lm, &l->up[i], l->n2, l->pre, -1);
-	l->act = activate(lm, l);
+	l->act = output ? activate(lm, l) : -1;
 }
 
 static void forward(struct plan_lm *lm, int i)
@@ -198,14 +208,6 @@ static int again_activate(struct plan_lm *lm, const struct plan_lm_layer *l)
 	int y = activate(lm, l);
 	lm->b->recompute = false;
 	return y;
-}
-
-static bool need_input(const struct plan_lm *lm, const struct plan_lm_linear *l, int count)
-{
-	for (int i = 0; i < count; i++)
-		if (plan_lm_linear_needs_input(lm, &l[i]))
-			return true;
-	return false;
 }
 
 /* The lowest stage of a layer whose gradient anybody needs: below an adapter of the first layer
