@@ -1,198 +1,193 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Writing checkpoint and model folders: everything into a hidden folder first, synced, the manifest
- * last, then one rename. A crash leaves a hidden folder that the next write removes. */
+ * Writing checkpoints. The tensors are written first, straight from the engine's memory: only that
+ * must be over before the optimizer changes them. What is slow (hashes, the disk) comes after. */
 #include "workers/trainer/checkpoint.h"
 
-#include "core/base/file.h"
 #include "core/json/writer.h"
-#include "workers/trainer/files.h"
-#include "workers/trainer/manifest.h"
-#include "workers/trainer/model_config.h"
 #include "workers/trainer/safetensors.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { SMALL_FILE_MAX = 64 * 1024 };
+enum { STATE_TEXT_MAX = 64 * 1024 };
+
+struct checkpoint {
+	struct hf_model model;
+	struct hf_weights weights;            /* running statistics point into `kept` */
+	char *kept;                           /* copies of the running statistics */
+	void **live;                          /* by tensor: where a copied one lies in the engine */
+	struct safetensors_tensor *optimizer; /* moments and averages */
+	int optimizer_count;
+	struct engine_state state;
+	struct summary_metrics metrics;
+	struct folder folder;
+};
 
 void checkpoint_name(int64_t step, char ret_name[static CHECKPOINT_NAME_MAX])
 {
 	snprintf(ret_name, CHECKPOINT_NAME_MAX, "step-%lld", (long long)step);
 }
 
-static int add_text(
-	struct manifest *m, const char *dir, const char *name, const struct buf *text, struct err *err)
+int64_t checkpoint_step(const struct checkpoint *c)
 {
-	char path[FILE_PATH_MAX];
-	cleanup(files_out_abort) struct files_out out = FILES_OUT_INIT;
-	struct manifest_file *f = manifest_add(m, name);
-	if (f == NULL || text->failed != 0)
-		return err_set(err, ERR_TOO_LARGE, NULL, "%s is too large", name);
-	int rc = file_join(path, dir, name, err);
-	if (rc == 0)
-		rc = files_out_open(&out, path, err);
-	if (rc == 0)
-		rc = files_out_write(&out, text->data, text->len, err);
-	f->bytes = out.bytes;
-	if (rc == 0)
-		rc = files_out_finish(&out, f->sha256, err);
-	return rc;
+	return c->state.step;
 }
 
-static int add_tensors(struct manifest *m, struct engine *e, enum engine_tensor_kind kind,
-	const char *dir, const char *name, struct err *err)
+/* The forward pass writes them, so they are copied; everything else holds still until the update.
+ */
+static int keep_statistics(struct checkpoint *c, struct err *err)
 {
-	char path[FILE_PATH_MAX];
-	int all = engine_tensor_count(e), count = 0;
-	cleanup(freep) struct safetensors_tensor *list = calloc((size_t)all + 1, sizeof(*list));
-	struct manifest_file *f = manifest_add(m, name);
-	if (list == NULL || f == NULL)
-		return err_set(err, ERR_NO_MEMORY, NULL, "no memory to list %d tensors", all);
-	for (int i = 0; i < all; i++) {
-		struct engine_tensor t;
-		engine_tensor_at(e, i, &t);
-		if (t.kind != kind)
+	size_t bytes = 1, at = 0;
+	for (int i = 0; i < c->weights.count; i++)
+		if (c->weights.list[i].role == PLAN_STATE)
+			bytes += (size_t)c->weights.list[i].bytes;
+	c->kept = malloc(bytes);
+	c->live = calloc((size_t)c->weights.count + 1, sizeof(*c->live));
+	if (c->kept == NULL || c->live == NULL)
+		return err_set(err, ERR_NO_MEMORY, NULL, "no memory for copies of %zu bytes", bytes);
+	for (int i = 0; i < c->weights.count; i++) {
+		struct engine_tensor *t = &c->weights.list[i];
+		if (t->role != PLAN_STATE)
 			continue;
-		struct safetensors_tensor *s = &list[count++];
-		snprintf(s->name, sizeof(s->name), "%s", t.name);
-		snprintf(s->dtype, sizeof(s->dtype), "%s", t.dtype);
-		s->rank = t.rank;
-		memcpy(s->shape, t.shape, sizeof(t.shape));
-		s->bytes = t.bytes;
-		s->data = t.data;
+		c->live[i] = t->data;
+		t->data = c->kept + at;
+		at += (size_t)t->bytes;
 	}
-	int rc = file_join(path, dir, name, err);
-	if (rc == 0)
-		rc = safetensors_write(path, list, count, f->sha256, &f->bytes, err);
-	return rc;
+	return 0;
 }
 
-static int add_state(struct manifest *m, struct engine *e, const struct job_spec *spec,
-	const struct checkpoint_metrics *metrics, const char *dir, struct err *err)
+static int list_optimizer(struct checkpoint *c, struct err *err)
 {
-	struct engine_state s;
+	c->optimizer = calloc((size_t)c->weights.count + 1, sizeof(*c->optimizer));
+	if (c->optimizer == NULL)
+		return err_set(err, ERR_NO_MEMORY, NULL, "no memory to list the optimizer's tensors");
+	for (int i = 0; i < c->weights.count; i++) {
+		const struct engine_tensor *t = &c->weights.list[i];
+		if (t->kind == ENGINE_PARAMETER)
+			continue;
+		struct safetensors_tensor *s = &c->optimizer[c->optimizer_count++];
+		snprintf(s->name, sizeof(s->name), "%s", t->name);
+		snprintf(s->dtype, sizeof(s->dtype), "%s", t->dtype);
+		s->rank = t->rank;
+		memcpy(s->shape, t->shape, sizeof(t->shape[0]) * (size_t)t->rank);
+		s->bytes = t->bytes;
+		s->data = t->data;
+	}
+	return 0;
+}
+
+int checkpoint_create(const struct hf_model *m, struct checkpoint **ret, struct err *err)
+{
+	cleanup(checkpoint_destroyp) struct checkpoint *c = calloc(1, sizeof(*c));
+	if (c == NULL)
+		return err_set(err, ERR_NO_MEMORY, NULL, "no memory for a checkpoint");
+	c->model = *m;
+	int rc = hf_weights_of(m->engine, &c->weights, err);
+	if (rc == 0)
+		rc = keep_statistics(c, err);
+	if (rc == 0)
+		rc = list_optimizer(c, err);
+	if (rc < 0)
+		return rc;
+	*ret = take_ptr(c);
+	return 0;
+}
+
+void checkpoint_destroy(struct checkpoint *c)
+{
+	if (c == NULL)
+		return;
+	hf_weights_finish(&c->weights);
+	free(c->kept);
+	free(c->live);
+	free(c->optimizer);
+	free(c);
+}
+
+void checkpoint_destroyp(struct checkpoint **c)
+{
+	checkpoint_destroy(*c);
+	*c = NULL;
+}
+
+/* ------------------------------------------------------------------------------ the three steps */
+
+int checkpoint_begin(struct checkpoint *c, const struct summary_metrics *metrics,
+	const char *parent, bool *ret_whole, struct err *err)
+{
+	char name[CHECKPOINT_NAME_MAX], path[FILE_PATH_MAX];
+	engine_state_get(c->model.engine, &c->state);
+	c->metrics = *metrics;
+	checkpoint_name(c->state.step, name);
+	int rc = file_join(path, parent, name, err);
+	if (rc < 0)
+		return rc;
+	*ret_whole = access(path, F_OK) == 0; /* published by rename, so it is whole */
+	if (*ret_whole)
+		return 0;
+	for (int i = 0; i < c->weights.count; i++)
+		if (c->live[i] != NULL)
+			memcpy(c->weights.list[i].data, c->live[i], (size_t)c->weights.list[i].bytes);
+	return folder_begin(&c->folder, parent, ".writing", name, c->state.step, err);
+}
+
+int checkpoint_copy(struct checkpoint *c, struct err *err)
+{
+	char path[FILE_PATH_MAX];
+	int64_t batches = c->state.step * c->model.plan->micro_steps;
+	int rc = hf_model_weights(&c->model, &c->weights, batches, &c->folder, err);
+	if (rc == 0)
+		rc = folder_add(&c->folder, "optimizer.safetensors", path, err);
+	return rc < 0 ? rc : safetensors_write(path, c->optimizer, c->optimizer_count, err);
+}
+
+static int add_state(struct checkpoint *c, struct err *err)
+{
 	struct json_writer w;
 	cleanup(buf_finish) struct buf text;
-	engine_state_get(e, &s);
-	buf_init(&text, SMALL_FILE_MAX);
+	buf_init(&text, STATE_TEXT_MAX);
 	json_writer_init(&w, &text);
 	json_begin_object(&w);
-	json_field_i64(&w, "format", 1);
-	json_field_i64(&w, "step", s.step);
-	json_field_i64(&w, "position", s.position);
-	json_field_i64(&w, "tokens", s.tokens);
-	json_field_i64(&w, "seed", s.seed);
-	json_field_i64(&w, "evaluated_step", metrics->evaluated_step);
+	json_field_i64(&w, "format", 2);
+	json_field_i64(&w, "step", c->state.step);
+	json_field_i64(&w, "position", c->state.position);
+	json_field_i64(&w, "tokens", c->state.tokens);
+	json_field_i64(&w, "seed", c->state.seed);
+	json_field_f64(&w, "loss_scale", c->state.loss_scale);
+	json_field_i64(&w, "scale_steps", c->state.scale_steps);
+	json_field_i64(&w, "evaluated_step", c->metrics.evaluated_step);
 	json_key(&w, "metrics");
 	json_begin_object(&w);
-	model_config_metrics(&w, spec, metrics);
+	summary_write_metrics(&w, c->model.spec, &c->metrics);
 	json_end_object(&w);
 	json_end_object(&w);
 	buf_char(&text, '\n');
-	return add_text(m, dir, "state.json", &text, err);
+	return folder_add_text(&c->folder, "state.json", &text, err);
 }
 
-static int add_config(struct manifest *m, const struct job_spec *spec, const struct plan *plan,
-	const char *dir, struct err *err)
+int checkpoint_publish(struct checkpoint *c, struct err *err)
 {
-	cleanup(buf_finish) struct buf text;
-	buf_init(&text, SMALL_FILE_MAX);
-	model_config_write(spec, plan, &text);
-	return add_text(m, dir, "config.json", &text, err);
+	int rc = hf_model_describe(&c->model, &c->folder, err);
+	if (rc == 0)
+		rc = add_state(c, err);
+	return rc < 0 ? rc : folder_publish(&c->folder, false, err);
 }
 
-/* Seals the hidden folder and gives it its name. */
-static int publish(const struct manifest *m, const char *hidden, const char *parent,
-	const char *path, struct err *err)
+int checkpoint_write(const struct hf_model *m, const struct summary_metrics *metrics,
+	const char *parent, int64_t *ret_step, struct err *err)
 {
-	int rc = manifest_write(m, hidden, err);
+	cleanup(checkpoint_destroyp) struct checkpoint *c = NULL;
+	bool whole = false;
+	int rc = checkpoint_create(m, &c, err);
 	if (rc == 0)
-		rc = file_sync_dir(hidden, err);
-	if (rc < 0)
-		return rc;
-	if (rename(hidden, path) < 0)
-		return err_errno(err, ERR_IO, errno, "%s cannot be renamed to %s", hidden, path);
-	return file_sync_dir(parent, err);
-}
-
-static int fresh_folder(const char *path, struct err *err)
-{
-	int rc = file_remove_tree(path, err);
-	return rc < 0 ? rc : file_mkdir(path, err);
-}
-
-int checkpoint_write(struct engine *e, const struct job_spec *spec, const struct plan *plan,
-	const struct checkpoint_metrics *metrics, const char *parent, int64_t *ret_step,
-	struct err *err)
-{
-	char name[CHECKPOINT_NAME_MAX], path[FILE_PATH_MAX], hidden[FILE_PATH_MAX];
-	struct engine_state s;
-	struct manifest m = { 0 };
-	engine_state_get(e, &s);
-	m.step = s.step;
-	checkpoint_name(s.step, name);
-	int rc = file_join(path, parent, name, err);
+		rc = checkpoint_begin(c, metrics, parent, &whole, err);
+	if (rc == 0 && !whole)
+		rc = checkpoint_copy(c, err);
+	if (rc == 0 && !whole)
+		rc = checkpoint_publish(c, err);
 	if (rc == 0)
-		rc = file_join(hidden, parent, ".writing", err);
-	if (rc < 0)
-		return rc;
-	if (access(path, F_OK) == 0) { /* published by rename, so it is whole */
-		*ret_step = s.step;
-		return 0;
-	}
-	rc = fresh_folder(hidden, err);
-	if (rc == 0)
-		rc = add_tensors(&m, e, ENGINE_PARAMETER, hidden, "model.safetensors", err);
-	if (rc == 0)
-		rc = add_tensors(&m, e, ENGINE_OPTIMIZER, hidden, "optimizer.safetensors", err);
-	if (rc == 0)
-		rc = add_config(&m, spec, plan, hidden, err);
-	if (rc == 0)
-		rc = add_state(&m, e, spec, metrics, hidden, err);
-	if (rc == 0)
-		rc = publish(&m, hidden, parent, path, err);
-	if (rc == 0)
-		*ret_step = s.step;
-	return rc;
-}
-
-/* "/a/b/model" -> "/a/b"; "model" -> ".". */
-static void parent_of(const char *path, char ret_parent[static FILE_PATH_MAX])
-{
-	const char *slash = strrchr(path, '/');
-	if (slash == NULL)
-		snprintf(ret_parent, FILE_PATH_MAX, ".");
-	else
-		snprintf(ret_parent, FILE_PATH_MAX, "%.*s", (int)(slash - path) + (slash == path), path);
-}
-
-int checkpoint_write_model(struct engine *e, const struct job_spec *spec, const struct plan *plan,
-	const struct checkpoint_metrics *metrics, const char *dir, struct err *err)
-{
-	char parent[FILE_PATH_MAX], hidden[FILE_PATH_MAX];
-	struct engine_state s;
-	struct manifest m = { 0 };
-	cleanup(buf_finish) struct buf summary;
-	engine_state_get(e, &s);
-	m.step = s.step;
-	parent_of(dir, parent);
-	buf_init(&summary, SMALL_FILE_MAX);
-	model_config_summary(spec, plan, s.step, metrics, &summary);
-	int rc = file_join(hidden, parent, ".writing-model", err);
-	if (rc == 0)
-		rc = fresh_folder(hidden, err);
-	if (rc == 0)
-		rc = add_tensors(&m, e, ENGINE_PARAMETER, hidden, "model.safetensors", err);
-	if (rc == 0)
-		rc = add_config(&m, spec, plan, hidden, err);
-	if (rc == 0)
-		rc = add_text(&m, hidden, "trainyard.json", &summary, err);
-	if (rc == 0)
-		rc = file_remove_tree(dir, err);
-	if (rc == 0)
-		rc = publish(&m, hidden, parent, dir, err);
+		*ret_step = c->state.step;
 	return rc;
 }

@@ -1,39 +1,51 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Checkpoints: a folder with model.safetensors (Hugging Face names), optimizer.safetensors,
- * state.json, config.json and a manifest, published by rename, so that it is there whole or not at
- * all. Nothing in it depends on the time or the machine: same training, same bytes. Called by the
- * training loop, on its thread. */
+ * Checkpoints: a folder of the model's Hugging Face files (with LoRA: PEFT's),
+ * optimizer.safetensors, state.json and a manifest, published by rename, so that it is there whole
+ * or not at all. Nothing in it depends on the time or the machine: same training, same bytes.
+ * saver.h writes them beside the training, in the three steps below; checkpoint_write does all at
+ * once. */
 #pragma once
 
 #include "core/base/attr.h"
 #include "core/base/err.h"
 #include "core/spec/spec.h"
 #include "workers/engine/engine.h"
+#include "workers/trainer/hf_model.h"
+#include "workers/trainer/summary.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The last figures, carried through a resume so that the final model tells the same ones. */
-struct checkpoint_metrics {
-	bool has_loss;
-	double loss;
-	int64_t evaluated_step; /* 0: not evaluated yet */
-	double validation_loss, bits_per_byte, order0_bits_per_byte, accuracy;
-};
+/* One at a time of one engine; its memory is a list of tensors, and copies of the running
+ * statistics (a few vectors). Weights and optimizer state are never copied. */
+struct checkpoint;
+/* The model is copied, what it points to is borrowed. */
+int checkpoint_create(
+	const struct hf_model *m, struct checkpoint **ret, struct err *err) must_check;
+void checkpoint_destroy(struct checkpoint *c);
+void checkpoint_destroyp(struct checkpoint **c);
+
+/* Between two steps: takes down the engine's state, the metrics and what the forward pass of the
+ * next step changes (running statistics). Cheap. <parent>/step-<N> is what will be; parent exists.
+ * *ret_whole: a folder of that name is there already, and nothing is left to do. */
+int checkpoint_begin(struct checkpoint *c, const struct summary_metrics *metrics,
+	const char *parent, bool *ret_whole, struct err *err) must_check;
+/* Any thread: writes the tensors, without waiting for the disk. Until it returns, nothing may
+ * update weights, moments or averages. */
+int checkpoint_copy(struct checkpoint *c, struct err *err) must_check;
+/* Any thread: the small files; syncs, hashes, publishes. Reads nothing of the engine. */
+int checkpoint_publish(struct checkpoint *c, struct err *err) must_check;
+int64_t checkpoint_step(const struct checkpoint *c);
 
 /* Writes and publishes <parent>/step-<N>; one of that name that is whole is kept. parent exists. */
-int checkpoint_write(struct engine *e, const struct job_spec *spec, const struct plan *plan,
-	const struct checkpoint_metrics *metrics, const char *parent, int64_t *ret_step,
-	struct err *err) must_check;
-/* Verifies the manifest, then loads weights, optimizer and state. INVALID_DATA unless everything is
- * there and fits the plan; the engine is then not to be used. */
-int checkpoint_restore(struct engine *e, const char *dir, struct checkpoint_metrics *ret_metrics,
-	struct err *err) must_check;
+int checkpoint_write(const struct hf_model *m, const struct summary_metrics *metrics,
+	const char *parent, int64_t *ret_step, struct err *err) must_check;
+/* Verifies the manifest, then loads weights, optimizer and state; with LoRA the base must be there
+ * already. INVALID_DATA unless everything is there and fits the plan; the engine is then not to be
+ * used. */
+int checkpoint_restore(struct engine *e, const struct job_spec *spec, const char *dir,
+	struct summary_metrics *ret_metrics, struct err *err) must_check;
+
 /* The name of a step's folder ("step-400"). */
 enum { CHECKPOINT_NAME_MAX = 32 };
 void checkpoint_name(int64_t step, char ret_name[static CHECKPOINT_NAME_MAX]);
-
-/* Writes and publishes the folder dir (".../model"): model.safetensors, config.json,
- * trainyard.json (figures) and a manifest. One that exists is replaced. */
-int checkpoint_write_model(struct engine *e, const struct job_spec *spec, const struct plan *plan,
-	const struct checkpoint_metrics *metrics, const char *dir, struct err *err) must_check;

@@ -1,34 +1,63 @@
 /* SPDX-License-Identifier: Apache-2.0
- * trainyard-trainer plan SPEC.json: the plan's figures, without data and without a device. */
+ * trainyard-trainer plan SPEC.json: what a job needs, without data and without a device. */
 #include "workers/trainer/command.h"
 
 #include "workers/trainer/message.h"
+#include "workers/trainer/options.h"
 #include "workers/trainer/spec_file.h"
 
 #include <stdio.h>
 
-enum { PLAN_TEXT_MAX = 64 * 1024 };
+enum { PLAN_TEXT_MAX = 256 * 1024 };
+
+static const char usage[] =
+	"usage: trainyard-trainer plan SPEC.json [--json]\n"
+	"\n"
+	"Compiles a job spec and prints what it needs: memory by kind, parameters, FLOPs per token "
+	"with\n"
+	"the convention that counts them, the longest operations. No data and no device are needed.\n"
+	"\n"
+	"  --json       the figures as one JSON object, as in the \"training\" message\n"
+	"  --init DIR   the files that a spec with model.base starts from\n";
+
+struct plan_command {
+	const char *spec_path, *init_dir;
+	bool json;
+};
+
+static int run(void *ctx, struct err *err)
+{
+	struct plan_command *c = ctx;
+	struct job_spec spec;
+	cleanup(plan_destroyp) struct plan *plan = NULL;
+	cleanup(buf_finish) struct buf text;
+	buf_init(&text, PLAN_TEXT_MAX);
+	if (c->spec_path == NULL)
+		return err_set(err, ERR_MISSING_FIELD, "-", "a spec is needed: plan SPEC.json");
+	int rc = spec_file_read(c->spec_path, c->init_dir, &spec, err);
+	if (rc == 0)
+		rc = plan_compile(&spec, NULL, &plan, err);
+	if (rc < 0)
+		return rc;
+	if (c->json) {
+		message_plan(plan, &text);
+		buf_char(&text, '\n');
+	} else {
+		message_plan(plan, &text);
+	}
+	if (text.failed != 0)
+		return err_set(err, text.failed, NULL, "the table does not fit");
+	fputs(buf_cstr(&text), stdout);
+	return COMMAND_OK;
+}
 
 int cmd_plan(int argc, char **argv)
 {
-	struct job_spec spec;
-	struct err err = { 0 };
-	cleanup(plan_destroyp) struct plan *plan = NULL;
-	cleanup(buf_finish) struct buf text;
-	if (argc != 2) {
-		fprintf(stderr, "usage: trainyard-trainer plan SPEC.json\n");
-		return COMMAND_USAGE;
-	}
-	buf_init(&text, PLAN_TEXT_MAX);
-	int rc = spec_file_read(argv[1], &spec, &err);
-	if (rc == 0)
-		rc = plan_compile(&spec, NULL, &plan, &err);
-	if (rc < 0) {
-		fprintf(stderr, "trainyard-trainer: %s%s%s\n", err.param, err.param[0] ? ": " : "",
-			err.message);
-		return COMMAND_FAILED;
-	}
-	message_plan(plan, &text);
-	printf("%s\n", buf_cstr(&text));
-	return COMMAND_OK;
+	struct plan_command c = { 0 };
+	const struct options_row rows[] = {
+		{ NULL, OPTIONS_TEXT, &c.spec_path, 0, 0 },
+		{ "--json", OPTIONS_FLAG, &c.json, 0, 0 },
+		{ "--init", OPTIONS_TEXT, &c.init_dir, 0, 0 },
+	};
+	return options_run(rows, ARRAY_LEN(rows), argc, argv, usage, run, &c);
 }

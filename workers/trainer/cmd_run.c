@@ -2,12 +2,14 @@
  * trainyard-trainer run: the same loop with no yard: messages go to standard output, one JSON
  * object a line, checkpoints and the model to --out. SIGINT and SIGTERM save a checkpoint and
  * leave. */
-#include "core/base/file.h"
 #include "workers/trainer/command.h"
 
-#include "core/base/num.h"
+#include "core/base/file.h"
 #include "workers/trainer/loop.h"
 #include "workers/trainer/message.h"
+#include "workers/trainer/options.h"
+#include "workers/trainer/profile.h"
+#include "workers/trainer/rates.h"
 #include "workers/trainer/spec_file.h"
 
 #include <signal.h>
@@ -15,12 +17,33 @@
 #include <string.h>
 #include <time.h>
 
-enum { RUN_TEXT_MAX = 16 * 1024, THREADS_MAX = 1024 };
+enum { RUN_TEXT_MAX = 16 * 1024, PROFILE_STEPS_MAX = 1000 * 1000 };
 
-struct options {
-	const char *spec_path, *out;
+static const char usage[] =
+	"usage: trainyard-trainer run SPEC.json --data training_file=PATH --out DIR [options]\n"
+	"\n"
+	"Trains a job spec without a yard. Standard output has one JSON object a line: \"training\"\n"
+	"(the plan), \"step\", \"evaluation\", \"checkpoint\", \"end\". DIR gets init/ (the weights "
+	"before\n"
+	"the first step), checkpoints/ and final/ (the finished model), all Hugging Face folders.\n"
+	"\n"
+	"  --data training_file=PATH    what to train on; again for more files\n"
+	"  --data validation_file=PATH  what to evaluate on\n"
+	"  --out DIR                    made if it is not there\n"
+	"  --threads N                  compute threads (1)\n"
+	"  --init DIR                   start from these Hugging Face files instead of fresh weights\n"
+	"  --tokenizer PATH             tokenizer.json (otherwise that of --init)\n"
+	"  --resume DIR                 go on from this checkpoint\n"
+	"  --peak-flops X               of this machine, for \"mfu\"; or\n"
+	"  --rates FILE                 what `trainyard-trainer calibrate` measured\n"
+	"  --profile[=DIR]              a Chrome trace of each step (DIR/profile), and a summary\n"
+	"  --profile-steps N            how many steps are traced (10)\n";
+
+struct run_command {
+	const char *spec_path, *out, *rates, *profile;
 	struct session_inputs inputs;
-	int64_t threads;
+	int64_t threads, profile_steps;
+	char tokenizer[FILE_PATH_MAX];
 };
 
 struct console {
@@ -79,96 +102,80 @@ static const struct reporter reporter = {
 	.alive = on_alive,
 };
 
-static int add_data(struct session_inputs *in, const char *word, struct err *err)
+static int check(const struct run_command *c, struct err *err)
 {
-	static const char training[] = "training_file=", validation[] = "validation_file=";
-	struct data_file *list;
-	int *count;
-	if (strncmp(word, training, sizeof(training) - 1) == 0) {
-		word += sizeof(training) - 1;
-		list = in->training;
-		count = &in->training_count;
-	} else if (strncmp(word, validation, sizeof(validation) - 1) == 0) {
-		word += sizeof(validation) - 1;
-		list = in->validation;
-		count = &in->validation_count;
-	} else {
-		return err_set(err, ERR_INVALID_VALUE, "--data",
-			"\"%s\" is not training_file=PATH or validation_file=PATH", word);
-	}
-	if (*count == SPEC_FILES_MAX)
-		return err_set(err, ERR_INVALID_VALUE, "--data", "more than %d files", SPEC_FILES_MAX);
-	const char *slash = strrchr(word, '/');
-	list[*count].path = word;
-	list[*count].label = slash != NULL ? slash + 1 : word;
-	(*count)++;
+	if (c->spec_path == NULL)
+		return err_set(err, ERR_MISSING_FIELD, "-", "a spec is needed: run SPEC.json");
+	if (c->out == NULL)
+		return err_set(err, ERR_MISSING_FIELD, "--out", "a folder is needed");
+	if (c->inputs.training_count == 0)
+		return err_set(err, ERR_MISSING_FIELD, "--data", "training_file=PATH is needed");
 	return 0;
 }
 
-static int parse(int argc, char **argv, struct options *o, struct err *err)
+static enum plan_type type_of(enum spec_precision precision)
 {
-	static const char *const names[] = { "--data", "--threads", "--out", "--resume" };
-	o->threads = 1;
-	for (int i = 1; i < argc; i++) {
-		size_t which = 0;
-		while (which < ARRAY_LEN(names) && strcmp(argv[i], names[which]) != 0)
-			which++;
-		if (which == ARRAY_LEN(names)) {
-			if (o->spec_path != NULL || argv[i][0] == '-')
-				return err_set(err, ERR_INVALID_VALUE, argv[i], "the argument is not known");
-			o->spec_path = argv[i];
-			continue;
-		}
-		if (++i == argc)
-			return err_set(err, ERR_MISSING_FIELD, names[which], "needs a value");
-		int rc = 0;
-		switch (which) {
-		case 0: rc = add_data(&o->inputs, argv[i], err); break;
-		case 1:
-			if (num_parse_i64(argv[i], 1, THREADS_MAX, &o->threads) < 0)
-				rc = err_set(err, ERR_INVALID_VALUE, "--threads", "1 to %d", THREADS_MAX);
-			break;
-		case 2: o->out = argv[i]; break;
-		default: o->inputs.resume_dir = argv[i]; break;
-		}
-		if (rc < 0)
-			return rc;
-	}
-	if (o->spec_path == NULL || o->out == NULL || o->inputs.training_count == 0)
-		return err_set(err, ERR_MISSING_FIELD, NULL,
-			"usage: trainyard-trainer run SPEC.json --data training_file=PATH … --out DIR");
-	o->inputs.threads = (int)o->threads;
-	return 0;
+	return precision == SPEC_BF16 ? PLAN_BF16 : precision == SPEC_FP16 ? PLAN_F16 : PLAN_F32;
 }
 
-static int run(const struct options *o, struct err *err)
+/* Spec, tokenizer, folders and peak; then everything is opened. */
+static int open_all(struct run_command *c, struct session **ret, struct err *err)
 {
 	struct job_spec spec;
+	char init[FILE_PATH_MAX];
+	int rc = check(c, err);
+	c->inputs.threads = (int)c->threads;
+	c->inputs.scratch_dir = c->out;
+	if (rc == 0)
+		rc = spec_file_read(c->spec_path, c->inputs.init_dir, &spec, err);
+	if (rc == 0)
+		rc = spec_file_tokenizer(&spec, &c->inputs, c->tokenizer, err);
+	if (rc == 0 && c->rates != NULL)
+		rc = rates_read_peak(c->rates, type_of(spec.precision), &c->inputs.peak_flops, err);
+	if (rc == 0)
+		rc = file_mkdir(c->out, err);
+	if (rc == 0)
+		rc = session_open(&spec, &c->inputs, ret, err);
+	if (rc == 0 && c->inputs.resume_dir == NULL) {
+		rc = file_join(init, c->out, "init", err);
+		if (rc == 0)
+			rc = session_write_model(*ret, init, err);
+	}
+	return rc;
+}
+
+static int run(void *ctx, struct err *err)
+{
+	struct run_command *c = ctx;
 	struct console console = { 0 };
 	struct loop_result result;
+	char profile[FILE_PATH_MAX];
 	const struct clock *clock = clock_system();
 	int64_t started_us = clock_boot_us(clock);
 	cleanup(session_closep) struct session *s = NULL;
 	cleanup(buf_finish) struct buf text;
 	buf_init(&text, RUN_TEXT_MAX);
-	int rc = spec_file_read(o->spec_path, &spec, err);
+	int rc = open_all(c, &s, err);
 	if (rc == 0)
-		rc = session_open(&spec, &o->inputs, &s, err);
-	if (rc == 0)
-		rc = file_mkdir(o->out, err);
+		rc = file_join(profile, c->out, "profile", err);
 	if (rc < 0)
 		return rc;
+	if (c->profile != NULL && c->profile[0] == '\0')
+		c->profile = profile;
 	struct loop l = {
 		.session = s,
 		.reporter = &reporter,
 		.reporter_ctx = &console,
 		.clock = clock,
-		.dir = o->out,
+		.dir = c->out,
 		.model_dir = "final",
 		.every_step = true,
-		.keep = spec.checkpoint_keep,
+		.sample_ids = true,
+		.profile_dir = c->profile,
+		.profile_steps = c->profile_steps,
+		.keep = s->spec.checkpoint_keep,
 		.started_us = started_us,
-		.max_runtime_s = spec.limits.max_runtime_s,
+		.max_runtime_s = s->spec.limits.max_runtime_s,
 	};
 	loop_run(&l, &result);
 	struct message_end end = {
@@ -185,19 +192,24 @@ static int run(const struct options *o, struct err *err)
 
 int cmd_run(int argc, char **argv)
 {
-	struct options o = { 0 };
-	struct err err = { 0 };
+	struct run_command c = { .threads = 1, .profile_steps = PROFILE_STEPS };
+	const struct options_row rows[] = {
+		{ NULL, OPTIONS_TEXT, &c.spec_path, 0, 0 },
+		{ "--data", OPTIONS_DATA, &c.inputs, 0, 0 },
+		{ "--out", OPTIONS_TEXT, &c.out, 0, 0 },
+		{ "--threads", OPTIONS_COUNT, &c.threads, 1, OPTIONS_THREADS_MAX },
+		{ "--init", OPTIONS_TEXT, &c.inputs.init_dir, 0, 0 },
+		{ "--tokenizer", OPTIONS_TEXT, &c.inputs.tokenizer_path, 0, 0 },
+		{ "--resume", OPTIONS_TEXT, &c.inputs.resume_dir, 0, 0 },
+		{ "--peak-flops", OPTIONS_NUMBER, &c.inputs.peak_flops, 1, 1e18 },
+		{ "--rates", OPTIONS_TEXT, &c.rates, 0, 0 },
+		{ "--profile", OPTIONS_OPTIONAL, &c.profile, 0, 0 },
+		{ "--profile-steps", OPTIONS_COUNT, &c.profile_steps, 1, PROFILE_STEPS_MAX },
+	};
 	sigset_t blocked;
 	sigemptyset(&blocked);
 	sigaddset(&blocked, SIGTERM);
 	sigaddset(&blocked, SIGINT);
 	sigprocmask(SIG_BLOCK, &blocked, NULL);
-	int rc = parse(argc, argv, &o, &err);
-	int status = rc == 0 ? run(&o, &err) : rc;
-	if (status < 0) {
-		fprintf(stderr, "trainyard-trainer: %s%s%s\n", err.param, err.param[0] ? ": " : "",
-			err.message);
-		return rc < 0 ? COMMAND_USAGE : COMMAND_FAILED;
-	}
-	return status;
+	return options_run(rows, ARRAY_LEN(rows), argc, argv, usage, run, &c);
 }

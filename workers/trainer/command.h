@@ -16,7 +16,15 @@ enum {
 /* --rank=N --dir=ATTEMPT_DIR [--lease-until=BOOT_MS]: the agent's child. on_no_lease ends the
  * process. */
 int cmd_rank(int argc, char **argv, void (*on_no_lease)(void));
-/* plan SPEC.json: prints the plan's figures as one JSON object. */
+/* bench SPEC.json: the time of a step on made-up data. */
+int cmd_bench(int argc, char **argv);
+/* calibrate: what this machine can do, as the rates that quotes and MFU use. */
+int cmd_calibrate(int argc, char **argv);
+/* generate DIR --prompt TEXT: text from a finished language model. */
+int cmd_generate(int argc, char **argv);
+/* plan SPEC.json: what a job needs, without data and without a device. */
 int cmd_plan(int argc, char **argv);
 /* run SPEC.json --data training_file=PATH … : trains without a yard. */
 int cmd_run(int argc, char **argv);
+/* validate SPEC.json --data training_file=PATH … : checks all data. */
+int cmd_validate(int argc, char **argv);

@@ -14,9 +14,6 @@ int files_out_open(struct files_out *o, const char *path, struct err *err)
 	o->fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (o->fd < 0)
 		return err_errno(err, ERR_IO, errno, "%s cannot be created", path);
-	int rc = digest_create(&o->digest);
-	if (rc < 0)
-		return err_set(err, rc, NULL, "no memory for a digest");
 	return 0;
 }
 
@@ -24,27 +21,16 @@ int files_out_write(struct files_out *o, const void *data, size_t bytes, struct 
 {
 	if (file_write_fd(o->fd, data, bytes) < 0)
 		return err_errno(err, ERR_IO, errno, "%s cannot be written", o->path);
-	int rc = digest_update(o->digest, data, bytes);
-	if (rc < 0)
-		return err_set(err, rc, NULL, "%s cannot be hashed", o->path);
 	o->bytes += (int64_t)bytes;
 	return 0;
 }
 
-int files_out_finish(struct files_out *o, char ret_hex[static DIGEST_HEX_MAX], struct err *err)
+int files_out_close(struct files_out *o, struct err *err)
 {
-	unsigned char sum[DIGEST_BYTES];
-	int rc = digest_final(o->digest, sum);
-	if (rc < 0)
-		return err_set(err, rc, NULL, "%s cannot be hashed", o->path);
-	if (fsync(o->fd) < 0)
-		return err_errno(err, ERR_IO, errno, "%s cannot be synced", o->path);
 	int fd = o->fd;
 	o->fd = -1;
 	if (close(fd) < 0)
 		return err_errno(err, ERR_IO, errno, "%s cannot be closed", o->path);
-	digest_to_hex(sum, ret_hex);
-	files_out_abort(o);
 	return 0;
 }
 
@@ -53,6 +39,24 @@ void files_out_abort(struct files_out *o)
 	if (o->fd >= 0)
 		close(o->fd);
 	o->fd = -1;
-	digest_destroy(o->digest);
-	o->digest = NULL;
+}
+
+int files_write(const char *path, const void *data, size_t bytes, struct err *err)
+{
+	cleanup(files_out_abort) struct files_out out = FILES_OUT_INIT;
+	int rc = files_out_open(&out, path, err);
+	if (rc == 0)
+		rc = files_out_write(&out, data, bytes, err);
+	return rc < 0 ? rc : files_out_close(&out, err);
+}
+
+int files_seal(
+	const char *path, char ret_hex[static DIGEST_HEX_MAX], int64_t *ret_bytes, struct err *err)
+{
+	cleanup(closep) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	if (fd < 0)
+		return err_errno(err, ERR_IO, errno, "%s cannot be opened", path);
+	if (fsync(fd) < 0)
+		return err_errno(err, ERR_IO, errno, "%s cannot be synced", path);
+	return digest_file(path, ret_hex, ret_bytes, err);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A file that survives a crash: written with a running SHA-256 and synced. Used by the trainer's
- * checkpoint and model code. No state; any thread. */
+ * Files that survive a crash, in two halves: writing, which is quick and may read memory that soon
+ * changes, and sealing, which hashes and syncs what was written. Used by the trainer's checkpoint
+ * and model code. No state; any thread. */
 #pragma once
 
 #include "core/base/attr.h"
@@ -13,7 +14,6 @@
 /* A file being written. Zero-initialise fd to -1 (FILES_OUT_INIT). */
 struct files_out {
 	int fd;
-	struct digest *digest;
 	int64_t bytes;
 	char path[FILE_PATH_MAX];
 };
@@ -26,8 +26,13 @@ struct files_out {
 int files_out_open(struct files_out *o, const char *path, struct err *err) must_check;
 int files_out_write(
 	struct files_out *o, const void *data, size_t bytes, struct err *err) must_check;
-/* Syncs and closes; tells the hash of what was written. */
-int files_out_finish(
-	struct files_out *o, char ret_hex[static DIGEST_HEX_MAX], struct err *err) must_check;
-/* Closes without syncing; for cleanup(). Fine after finish. */
+/* Closes; nothing is on the disk for sure before files_seal. */
+int files_out_close(struct files_out *o, struct err *err) must_check;
+/* For cleanup(). Fine after close. */
 void files_out_abort(struct files_out *o);
+
+/* A new file with these bytes. */
+int files_write(const char *path, const void *data, size_t bytes, struct err *err) must_check;
+/* Syncs a written file and tells its hash and size. */
+int files_seal(const char *path, char ret_hex[static DIGEST_HEX_MAX], int64_t *ret_bytes,
+	struct err *err) must_check;

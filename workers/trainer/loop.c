@@ -6,16 +6,20 @@
 #include "core/base/buf.h"
 #include "core/base/file.h"
 #include "workers/trainer/message.h"
+#include "workers/trainer/profile.h"
+#include "workers/trainer/saver.h"
+#include "workers/trainer/spike.h"
 
 #include <stdio.h>
 #include <string.h>
 
 enum {
 	MESSAGE_MAX = 16 * 1024,
+	SAMPLE_ID_CHARS = 21, /* of one id in a message */
 	KEEP_MAX = LOOP_FOLDERS_MAX / 2,
 };
 
-struct folder {
+struct folder_sent {
 	int64_t step, seq;
 };
 
@@ -25,13 +29,19 @@ struct run {
 	struct session *s;
 	struct buf text; /* the message being written */
 	char parent[FILE_PATH_MAX];
-	int64_t step, saved_step;
-	struct engine_step last; /* the newest step, told or not */
+	int64_t step, saved_step; /* saved_step: written, or being written */
+	struct engine_step last;  /* the newest step, told or not */
 	bool last_told;
 	int64_t told_at_us;
 	double step_us, step_us_max, checkpoint_us; /* smoothed, longest, last */
-	struct folder folders[LOOP_FOLDERS_MAX];
+	double last_us;                             /* the newest step alone */
+	struct folder_sent folders[LOOP_FOLDERS_MAX];
 	int folder_count;
+	struct saver *saver;
+	int64_t saving_step, saving_since_us;
+	struct summary_metrics saving_metrics;
+	struct profile *profile; /* NULL: none, or over */
+	struct spike spike;
 };
 
 static int64_t now_us(const struct run *r)
@@ -57,17 +67,27 @@ static void finish(
 	snprintf(ret->message, sizeof(ret->message), "%s", message);
 }
 
+static void still_alive(void *ctx)
+{
+	struct run *r = ctx;
+	r->l->reporter->alive(r->l->reporter_ctx, r->step);
+}
+
 /* ------------------------------------------------------------------------------ steps */
 
 static int tell_step(struct run *r, struct err *err)
 {
 	const struct plan *p = r->s->plan;
-	struct message_rates rates = { 0 };
+	struct message_rates rates = { .sample_ids = r->l->sample_ids };
 	if (r->last.step == 0 || r->last_told)
 		return 0;
-	if (r->step_us > 0) {
-		rates.samples_per_second = (double)r->last.samples * 1e6 / r->step_us;
-		rates.tokens_per_second = (double)r->last.tokens * 1e6 / r->step_us;
+	double us = r->l->every_step ? r->last_us : r->step_us;
+	if (us > 0) {
+		rates.samples_per_second = (double)r->last.samples * 1e6 / us;
+		rates.tokens_per_second = (double)r->last.tokens * 1e6 / us;
+		rates.data_wait_share = (double)r->last.wait_us / r->last_us;
+		if (r->s->peak_flops > 0)
+			rates.mfu = p->flops_per_step * 1e6 / us / r->s->peak_flops;
 		rates.eta_s = (double)(p->total_steps - r->last.step) * r->step_us / 1e6;
 	}
 	message_step(r->s, &r->last, &rates, &r->text);
@@ -76,23 +96,83 @@ static int tell_step(struct run *r, struct err *err)
 	return tell(r, true, NULL, err);
 }
 
+/* After each operation of a step. The weights may be being written: after the last backward pass
+ * nothing goes on before that is over. */
+static void on_operation(
+	void *ctx, const struct plan_op *op, int64_t micro, int64_t begin_ns, int64_t end_ns)
+{
+	struct run *r = ctx;
+	const struct plan *p = r->s->plan;
+	if (r->profile != NULL)
+		profile_op(r->profile, op, micro, begin_ns, end_ns);
+	if (micro == p->micro_steps - 1 && op == &p->ops[p->optimize_begin - 1])
+		saver_hold(r->saver, still_alive, r);
+}
+
+static int end_profile(struct run *r, const struct engine_step *now, struct err *err)
+{
+	if (now != NULL) {
+		int rc = profile_end(r->profile, now, err);
+		if (rc < 0)
+			return rc;
+	}
+	return profile_summary(r->profile, err);
+}
+
+static int step_engine(struct run *r, struct engine_step *now, struct err *err)
+{
+	if (r->profile != NULL && !profile_begin(r->profile)) {
+		profile_destroy(r->profile);
+		r->profile = NULL;
+	}
+	bool watch = r->profile != NULL || saver_reading(r->saver);
+	engine_trace(r->s->engine, watch ? on_operation : NULL, r);
+	int64_t begin = now_us(r);
+	int rc = engine_step(r->s->engine, now, err);
+	if (rc < 0)
+		return rc;
+	r->last_us = (double)(now_us(r) - begin);
+	r->step_us = r->step_us == 0 ? r->last_us : 0.9 * r->step_us + 0.1 * r->last_us;
+	r->step_us_max = r->last_us > r->step_us_max ? r->last_us : 0.95 * r->step_us_max;
+	return r->profile == NULL ? 0 : end_profile(r, now->non_finite ? NULL : now, err);
+}
+
+/* A loss that went up and stays there. Without shuffling the data may be the reason: then it is
+ * only told. */
+static int watch_loss(struct run *r, struct loop_result *ret, struct err *err)
+{
+	char line[256];
+	double limit = 0;
+	enum spike_verdict verdict = spike_step(&r->spike, r->last.loss, &limit);
+	if (verdict == SPIKE_CALM || (verdict == SPIKE_FAIL && !r->s->spec.data.shuffle))
+		return 0;
+	snprintf(line, sizeof(line),
+		"the loss has stayed above %.4g for %lld steps (step %lld: %.4g), where it was calm before",
+		limit, (long long)r->spike.high, (long long)r->step, r->last.loss);
+	if (verdict == SPIKE_WARN) {
+		message_log(line, &r->text);
+		return tell(r, true, NULL, err);
+	}
+	finish(ret, "failed", "loss_spike", "");
+	snprintf(ret->message, sizeof(ret->message),
+		"%s: lower hyperparameters.learning_rate, raise warmup_steps or set grad_clip", line);
+	return tell_step(r, err);
+}
+
 /* Sets ret->outcome when the training cannot go on. */
 static int do_step(struct run *r, struct loop_result *ret, struct err *err)
 {
-	int64_t begin = now_us(r);
 	struct engine_step now;
-	int rc = engine_step(r->s->engine, &now, err);
+	int rc = step_engine(r, &now, err);
 	if (rc < 0)
 		return rc;
-	double took = (double)(now_us(r) - begin);
-	r->step_us = r->step_us == 0 ? took : 0.9 * r->step_us + 0.1 * took;
-	r->step_us_max = took > r->step_us_max ? took : 0.95 * r->step_us_max;
 	if (now.non_finite) {
 		finish(ret, "failed", "nan_loss", "");
 		snprintf(ret->message, sizeof(ret->message),
-			"the loss or the gradient norm is not finite in step %lld (loss %g, norm %g): lower "
+			"the loss or the gradient norm is not finite in step %lld (loss %g, norm %g%s): lower "
 			"hyperparameters.learning_rate or set grad_clip",
-			(long long)r->step + 1, now.loss, now.grad_norm);
+			(long long)r->step + 1, now.loss, now.grad_norm,
+			r->s->plan->type == PLAN_F16 ? ", the loss scale at its floor" : "");
 		return 0;
 	}
 	r->last = now;
@@ -100,7 +180,10 @@ static int do_step(struct run *r, struct loop_result *ret, struct err *err)
 	r->last_told = false;
 	r->s->metrics.has_loss = true;
 	r->s->metrics.loss = r->last.loss;
-	r->l->reporter->alive(r->l->reporter_ctx, r->step);
+	still_alive(r);
+	rc = watch_loss(r, ret, err);
+	if (rc < 0)
+		return rc;
 	if (r->l->every_step || r->step == r->s->plan->total_steps ||
 		now_us(r) - r->told_at_us >= LOOP_STEP_REPORT_MS * 1000LL)
 		return tell_step(r, err);
@@ -136,40 +219,64 @@ static int retire_folders(struct run *r, struct err *err)
 	return unsaved;
 }
 
-/* A periodic checkpoint is skipped while too many wait for the yard; the last one (`must`) never.
- */
-static int save(struct run *r, bool must, struct err *err)
+/* The checkpoint of saving_step is durable. */
+static int tell_saved(struct run *r, struct err *err)
 {
 	char name[CHECKPOINT_NAME_MAX], dir[FILE_PATH_MAX];
-	int64_t begin = now_us(r), seq = 0, step = 0;
-	if (r->saved_step == r->step)
-		return 0;
-	int unsaved = retire_folders(r, err);
-	if (unsaved < 0)
-		return unsaved;
-	if (!must && unsaved >= LOOP_UNSAVED_MAX)
-		return 0;
-	int rc = tell_step(r, err);
-	if (rc == 0)
-		rc = checkpoint_write(
-			r->s->engine, &r->s->spec, r->s->plan, &r->s->metrics, r->parent, &step, err);
+	int64_t seq = 0;
+	checkpoint_name(r->saving_step, name);
+	int rc = file_join(dir, "checkpoints", name, err);
 	if (rc < 0)
 		return rc;
-	checkpoint_name(step, name);
-	rc = file_join(dir, "checkpoints", name, err);
-	if (rc < 0)
-		return rc;
-	message_checkpoint(r->s, step, dir, &r->text);
+	message_checkpoint(r->s, r->saving_step, dir, &r->saving_metrics, &r->text);
 	rc = tell(r, false, &seq, err);
 	if (rc < 0)
 		return rc;
 	if (r->folder_count < LOOP_FOLDERS_MAX)
-		r->folders[r->folder_count++] = (struct folder){ .step = step, .seq = seq };
-	r->saved_step = step;
-	r->checkpoint_us = (double)(now_us(r) - begin);
-	r->l->reporter->alive(r->l->reporter_ctx, r->step);
-	unsaved = retire_folders(r, err);
+		r->folders[r->folder_count++] = (struct folder_sent){ .step = r->saving_step, .seq = seq };
+	r->checkpoint_us = (double)(now_us(r) - r->saving_since_us);
+	still_alive(r);
+	int unsaved = retire_folders(r, err);
 	return unsaved < 0 ? unsaved : 0;
+}
+
+/* Tells of the checkpoint that is being written, once it is there; `wait`: not before. */
+static int follow_save(struct run *r, bool wait, struct err *err)
+{
+	int code = 0;
+	if (!saver_busy(r->saver))
+		return 0;
+	if (wait)
+		code = saver_finish(r->saver, still_alive, r, err);
+	else if (!saver_over(r->saver, &code, err))
+		return 0;
+	return code < 0 ? code : tell_saved(r, err);
+}
+
+/* A periodic checkpoint is skipped while too many wait for the yard; the last one (`must`) never,
+ * and it is waited for. One is written at a time: the next waits for the one before. */
+static int save(struct run *r, bool must, struct err *err)
+{
+	bool whole = false;
+	int rc = 0;
+	if (r->saved_step == r->step)
+		return must ? follow_save(r, true, err) : 0;
+	rc = follow_save(r, true, err);
+	int unsaved = rc < 0 ? rc : retire_folders(r, err);
+	if (unsaved < 0 || (!must && unsaved >= LOOP_UNSAVED_MAX))
+		return unsaved < 0 ? unsaved : 0;
+	rc = tell_step(r, err);
+	r->saving_step = r->step;
+	r->saving_since_us = now_us(r);
+	r->saving_metrics = r->s->metrics;
+	if (rc == 0)
+		rc = saver_begin(r->saver, &r->s->metrics, r->parent, &whole, err);
+	if (rc < 0)
+		return rc;
+	r->saved_step = r->step;
+	if (whole)
+		return tell_saved(r, err);
+	return must ? follow_save(r, true, err) : 0;
 }
 
 /* ------------------------------------------------------------------------------ time limit */
@@ -205,7 +312,7 @@ static bool evaluation_moved(void *ctx, int64_t done, int64_t total)
 static int evaluate(struct run *r, struct err *err)
 {
 	struct engine_evaluation e;
-	struct checkpoint_metrics *m = &r->s->metrics;
+	struct summary_metrics *m = &r->s->metrics;
 	int rc = tell_step(r, err);
 	if (rc == 0)
 		rc = engine_evaluate(r->s->engine, evaluation_moved, r, &e, err);
@@ -216,6 +323,7 @@ static int evaluate(struct run *r, struct err *err)
 	m->bits_per_byte = e.bits_per_byte;
 	m->order0_bits_per_byte = e.order0_bits_per_byte;
 	m->accuracy = e.accuracy;
+	m->auc = e.auc;
 	message_evaluation(r->s, &r->text);
 	return tell(r, false, NULL, err);
 }
@@ -257,8 +365,7 @@ static int finish_model(struct run *r, struct loop_result *ret, struct err *err)
 	char path[FILE_PATH_MAX];
 	int rc = file_join(path, r->l->dir, r->l->model_dir, err);
 	if (rc == 0)
-		rc = checkpoint_write_model(
-			r->s->engine, &r->s->spec, r->s->plan, &r->s->metrics, path, err);
+		rc = session_write_model(r->s, path, err);
 	if (rc < 0)
 		return rc;
 	ret->has_model = true;
@@ -272,8 +379,8 @@ static int train(struct run *r, struct loop_result *ret, struct err *err)
 	for (;;) {
 		if (must_leave(r, ret))
 			return save(r, true, err);
-		int rc = 0;
-		if (evaluation_due(r)) {
+		int rc = follow_save(r, false, err);
+		if (rc == 0 && evaluation_due(r)) {
 			rc = evaluate(r, err);
 			if (rc == ERR_CANCELLED)
 				continue;
@@ -297,9 +404,14 @@ static int train(struct run *r, struct loop_result *ret, struct err *err)
 
 static int begin(struct run *r, struct err *err)
 {
+	struct hf_model model = session_model(r->s);
 	int rc = file_join(r->parent, r->l->dir, "checkpoints", err);
 	if (rc == 0)
 		rc = file_mkdir(r->parent, err);
+	if (rc == 0)
+		rc = saver_create(&model, &r->saver, err);
+	if (rc == 0 && r->l->profile_dir != NULL)
+		rc = profile_create(r->s->plan, r->l->profile_dir, r->l->profile_steps, &r->profile, err);
 	message_training(r->s, &r->text);
 	if (rc == 0)
 		rc = tell(r, false, NULL, err);
@@ -317,11 +429,15 @@ void loop_run(const struct loop *l, struct loop_result *ret)
 	struct run r = { .l = l, .s = l->session };
 	struct err err = { 0 };
 	memset(ret, 0, sizeof(*ret));
-	buf_init(&r.text, MESSAGE_MAX);
+	size_t ids = l->sample_ids ? (size_t)l->session->plan->batch * SAMPLE_ID_CHARS : 0;
+	buf_init(&r.text, MESSAGE_MAX + ids);
 	r.step = r.saved_step = l->session->resumed_step;
 	int rc = begin(&r, &err);
 	if (rc == 0)
 		rc = train(&r, ret, &err);
+	engine_trace(l->session->engine, NULL, NULL);
+	saver_destroy(r.saver);
+	profile_destroy(r.profile);
 	if (rc < 0) {
 		finish(ret, "failed", session_reason(rc), err.message);
 		ret->has_model = false;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The training loop: steps, evaluations, checkpoints, orders, the time limit, the final model.
- * Knows whom it reports to only through struct reporter. Runs on the thread that opened the
- * session. */
+ * The training loop: steps, evaluations, checkpoints, orders, the time limit, losses that came
+ * apart, the final model. Knows whom it reports to only through struct reporter. Runs on the thread
+ * that opened the session. */
 #pragma once
 
 #include "core/base/attr.h"
@@ -40,9 +40,12 @@ struct loop {
 	const struct reporter *reporter;
 	void *reporter_ctx;
 	const struct clock *clock;
-	const char *dir;       /* the attempt's folder: checkpoints/ and the model go there */
-	const char *model_dir; /* its name in dir: "model" */
-	bool every_step;       /* report each step */
+	const char *dir;         /* the attempt's folder: checkpoints/ and the model go there */
+	const char *model_dir;   /* its name in dir: "model" */
+	bool every_step;         /* report each step, with this step's own rates */
+	bool sample_ids;         /* tell which samples each step read */
+	const char *profile_dir; /* NULL: no traces */
+	int64_t profile_steps;
 	int64_t keep;          /* acknowledged checkpoint folders that stay (the newest) */
 	int64_t started_us;    /* boot clock: the time limit counts from here */
 	int64_t max_runtime_s; /* 0 = none */

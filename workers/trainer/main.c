@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * trainyard-trainer: chooses the command. Runs one plan, as one rank of an attempt under an agent
  * or by hand. */
+#include "core/base/attr.h"
 #include "core/base/log.h"
 #include "core/base/settings.h"
 #include "workers/trainer/command.h"
@@ -11,17 +12,28 @@
 
 enum { SETTINGS_TEXT_MAX = 4096 };
 
-static const char usage[] =
-	"trainyard-trainer: trains one job on one device\n"
-	"\n"
-	"  trainyard-trainer plan SPEC.json\n"
-	"      prints the plan's figures: bytes by kind, parameters, FLOPs\n"
-	"  trainyard-trainer run SPEC.json --data training_file=PATH [--data validation_file=PATH]\n"
-	"                    [--threads N] [--resume CHECKPOINT_DIR] --out DIR\n"
-	"      trains without a yard: one JSON object a step on standard output,\n"
-	"      checkpoints in DIR/checkpoints, the model in DIR/final\n"
-	"  trainyard-trainer --rank=N --dir=ATTEMPT_DIR [--lease-until=BOOT_MS]\n"
-	"      a rank of an attempt; started by trainyard-agent (docs/protocol.md)\n";
+static const struct {
+	const char *name;
+	int (*run)(int argc, char **argv);
+	const char *help;
+} commands[] = {
+	{ "plan", cmd_plan, "what a job needs: memory, FLOPs, operations; no device" },
+	{ "run", cmd_run, "train a job spec without a yard" },
+	{ "validate", cmd_validate, "check a job's data, without a device" },
+};
+
+static void print_usage(FILE *to)
+{
+	fputs("trainyard-trainer: trains one job on one device\n\n", to);
+	for (size_t i = 0; i < ARRAY_LEN(commands); i++)
+		fprintf(to, "  trainyard-trainer %-10s %s\n", commands[i].name, commands[i].help);
+	fputs("\n"
+		  "COMMAND --help tells its arguments; docs/trainer.md tells more.\n"
+		  "\n"
+		  "  trainyard-trainer --rank=N --dir=ATTEMPT_DIR [--lease-until=BOOT_MS]\n"
+		  "      a rank of an attempt; started by trainyard-agent (docs/protocol.md)\n",
+		to);
+}
 
 /* Nothing is saved: the yard may already have given the job to somebody else. */
 static void leave_without_lease(void)
@@ -49,17 +61,16 @@ int main(int argc, char **argv)
 	log_setup("trainyard-trainer", LOG_INFO);
 	const char *first = argc > 1 ? argv[1] : "";
 	if (strcmp(first, "--help") == 0 || strcmp(first, "-h") == 0) {
-		fputs(usage, stdout);
+		print_usage(stdout);
 		return COMMAND_OK;
 	}
 	if (strcmp(first, "--print-settings") == 0)
 		return print_settings();
-	if (strcmp(first, "plan") == 0)
-		return cmd_plan(argc - 1, argv + 1);
-	if (strcmp(first, "run") == 0)
-		return cmd_run(argc - 1, argv + 1);
+	for (size_t i = 0; i < ARRAY_LEN(commands); i++)
+		if (strcmp(first, commands[i].name) == 0)
+			return commands[i].run(argc - 1, argv + 1);
 	int status = cmd_rank(argc, argv, leave_without_lease);
 	if (status == COMMAND_USAGE)
-		fputs(usage, stderr);
+		print_usage(stderr);
 	return status;
 }

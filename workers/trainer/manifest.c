@@ -12,13 +12,15 @@
 #include <string.h>
 #include <sys/stat.h>
 
-struct manifest_file *manifest_add(struct manifest *m, const char *name)
+int manifest_add(struct manifest *m, const char *name, struct err *err)
 {
 	if (m->count == MANIFEST_FILES_MAX)
-		return NULL;
+		return err_set(err, ERR_TOO_LARGE, NULL, "a folder of more than %d files cannot be made",
+			MANIFEST_FILES_MAX);
 	struct manifest_file *f = &m->files[m->count++];
+	memset(f, 0, sizeof(*f));
 	snprintf(f->name, sizeof(f->name), "%s", name);
-	return f;
+	return 0;
 }
 
 int manifest_write(const struct manifest *m, const char *dir, struct err *err)
@@ -46,15 +48,27 @@ int manifest_write(const struct manifest *m, const char *dir, struct err *err)
 		return err_set(err, text.failed, NULL, "the manifest is too large");
 
 	char path[FILE_PATH_MAX], hash[DIGEST_HEX_MAX];
-	cleanup(files_out_abort) struct files_out out = FILES_OUT_INIT;
+	int64_t bytes = 0;
 	int rc = file_join(path, dir, MANIFEST_NAME, err);
 	if (rc == 0)
-		rc = files_out_open(&out, path, err);
+		rc = files_write(path, text.data, text.len, err);
 	if (rc == 0)
-		rc = files_out_write(&out, text.data, text.len, err);
-	if (rc == 0)
-		rc = files_out_finish(&out, hash, err);
+		rc = files_seal(path, hash, &bytes, err);
 	return rc;
+}
+
+int manifest_seal(struct manifest *m, const char *dir, struct err *err)
+{
+	char path[FILE_PATH_MAX];
+	for (int i = 0; i < m->count; i++) {
+		struct manifest_file *f = &m->files[i];
+		int rc = file_join(path, dir, f->name, err);
+		if (rc == 0)
+			rc = files_seal(path, f->sha256, &f->bytes, err);
+		if (rc < 0)
+			return rc;
+	}
+	return manifest_write(m, dir, err);
 }
 
 /* A plain name inside the folder: nothing that leads out of it or hides. */

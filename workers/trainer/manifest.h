@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 enum {
-	MANIFEST_FILES_MAX = 32,
+	MANIFEST_FILES_MAX = 63, /* with the manifest, what an agent uploads for one folder */
 	MANIFEST_NAME_MAX = 128,
 	MANIFEST_BYTES_MAX = 64 * 1024,
 };
@@ -28,8 +28,10 @@ struct manifest {
 	struct manifest_file files[MANIFEST_FILES_MAX];
 };
 
-/* The next free entry, named; NULL when full. */
-struct manifest_file *manifest_add(struct manifest *m, const char *name);
+/* One more file of the folder; its hash and size come with manifest_seal. */
+int manifest_add(struct manifest *m, const char *name, struct err *err) must_check;
+/* Syncs and hashes every file, then writes manifest.json and syncs it. */
+int manifest_seal(struct manifest *m, const char *dir, struct err *err) must_check;
 /* Writes manifest.json into the folder and syncs it. */
 int manifest_write(const struct manifest *m, const char *dir, struct err *err) must_check;
 /* Reads manifest.json and compares every file with it: kind, bytes and hash. INVALID_DATA names

@@ -3,7 +3,7 @@
 #include "workers/trainer/message.h"
 
 #include "core/json/writer.h"
-#include "workers/trainer/model_config.h"
+#include "workers/trainer/summary.h"
 
 static void begin(struct json_writer *w, struct buf *out, const char *t)
 {
@@ -26,6 +26,9 @@ static void write_plan(struct json_writer *w, const struct plan *p)
 	json_field_f64(w, "flops_per_step", p->flops_per_step);
 	json_field_f64(w, "bytes_per_step", p->bytes_per_step);
 	json_field_f64(w, "flops_per_sample", p->flops_per_sample);
+	if (p->sequence_length > 0)
+		json_field_f64(w, "flops_per_token", p->flops_per_token);
+	json_field_str(w, "flop_convention", PLAN_FLOP_CONVENTION);
 	json_field_i64(w, "micro_batch", p->micro_batch);
 	json_field_i64(w, "micro_steps", p->micro_steps);
 	json_field_i64(w, "steps", p->total_steps);
@@ -53,6 +56,18 @@ void message_training(const struct session *s, struct buf *out)
 	json_end_object(&w);
 }
 
+/* The samples of the step that ended at the state's position, in the order they were read. */
+static void put_sample_ids(
+	struct json_writer *w, const struct session *s, const struct engine_step *step, int64_t end)
+{
+	int64_t samples = data_info(s->training)->samples;
+	json_key(w, "sample_ids");
+	json_begin_array(w);
+	for (int64_t i = end - step->samples; i < end; i++)
+		json_put_i64(w, data_sample_at(samples, (uint64_t)s->spec.seed, s->spec.data.shuffle, i));
+	json_end_array(w);
+}
+
 void message_step(const struct session *s, const struct engine_step *step,
 	const struct message_rates *rates, struct buf *out)
 {
@@ -68,26 +83,39 @@ void message_step(const struct session *s, const struct engine_step *step,
 	json_field_f64(&w, "grad_norm", step->grad_norm);
 	json_field_i64(&w, "samples", state.position);
 	json_field_f64(&w, "samples_per_second", rates->samples_per_second);
-	if (s->spec.task == SPEC_LANGUAGE_MODEL) {
+	if (spec_is_language(&s->spec)) {
 		json_field_i64(&w, "tokens", state.tokens);
 		json_field_f64(&w, "tokens_per_second", rates->tokens_per_second);
 	}
+	if (rates->mfu > 0)
+		json_field_f64(&w, "mfu", rates->mfu);
+	else
+		json_field_null(&w, "mfu");
+	json_field_f64(&w, "data_wait_share", rates->data_wait_share);
+	json_field_i64(&w, "memory_bytes", engine_memory_bytes(s->engine));
+	if (s->plan->type == PLAN_F16) {
+		json_field_f64(&w, "loss_scale", step->loss_scale);
+		json_field_i64(&w, "overflows", step->overflows);
+	}
 	json_field_f64(&w, "eta_s", rates->eta_s);
+	if (rates->sample_ids)
+		put_sample_ids(&w, s, step, state.position);
 	json_end_object(&w);
 }
 
 void message_evaluation(const struct session *s, struct buf *out)
 {
 	struct json_writer w;
-	struct checkpoint_metrics only = s->metrics;
+	struct summary_metrics only = s->metrics;
 	only.has_loss = false;
 	begin(&w, out, "evaluation");
 	json_field_i64(&w, "step", s->metrics.evaluated_step);
-	model_config_metrics(&w, &s->spec, &only);
+	summary_write_metrics(&w, &s->spec, &only);
 	json_end_object(&w);
 }
 
-void message_checkpoint(const struct session *s, int64_t step, const char *dir, struct buf *out)
+void message_checkpoint(const struct session *s, int64_t step, const char *dir,
+	const struct summary_metrics *metrics, struct buf *out)
 {
 	struct json_writer w;
 	begin(&w, out, "checkpoint");
@@ -95,7 +123,7 @@ void message_checkpoint(const struct session *s, int64_t step, const char *dir, 
 	json_field_str(&w, "dir", dir);
 	json_key(&w, "metrics");
 	json_begin_object(&w);
-	model_config_metrics(&w, &s->spec, &s->metrics);
+	summary_write_metrics(&w, &s->spec, metrics);
 	json_end_object(&w);
 	json_end_object(&w);
 }
@@ -126,7 +154,7 @@ void message_end(const struct session *s, const struct message_end *end, struct 
 	if (s != NULL) {
 		json_key(&w, "metrics");
 		json_begin_object(&w);
-		model_config_metrics(&w, &s->spec, &s->metrics);
+		summary_write_metrics(&w, &s->spec, &s->metrics);
 		json_end_object(&w);
 	}
 	json_end_object(&w);

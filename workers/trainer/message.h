@@ -10,7 +10,10 @@
 /* What a step is told with, besides the engine's own figures. */
 struct message_rates {
 	double samples_per_second, tokens_per_second;
+	double mfu; /* the plan's FLOPs per step over time and peak; 0: the peak is not known */
+	double data_wait_share; /* of the step's time, waiting for data */
 	double eta_s;
+	bool sample_ids; /* list the samples that the step read */
 };
 
 void message_training(const struct session *s, struct buf *out);
@@ -18,7 +21,8 @@ void message_step(const struct session *s, const struct engine_step *step,
 	const struct message_rates *rates, struct buf *out);
 void message_evaluation(const struct session *s, struct buf *out);
 /* dir is relative to the attempt's folder. */
-void message_checkpoint(const struct session *s, int64_t step, const char *dir, struct buf *out);
+void message_checkpoint(const struct session *s, int64_t step, const char *dir,
+	const struct summary_metrics *metrics, struct buf *out);
 void message_log(const char *line, struct buf *out);
 
 /* How the attempt ends. Words are those of the protocol; reason NULL unless failed. */

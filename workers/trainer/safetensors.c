@@ -248,6 +248,11 @@ int safetensors_count(const struct safetensors *s)
 	return s->count;
 }
 
+const struct safetensors_tensor *safetensors_at(const struct safetensors *s, int i)
+{
+	return &s->tensors[i];
+}
+
 const struct safetensors_tensor *safetensors_find(const struct safetensors *s, const char *name)
 {
 	struct safetensors_tensor key = { 0 };

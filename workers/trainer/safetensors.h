@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The safetensors file format: 8 bytes of header length, a JSON header, the tensors' bytes. The
  * reader trusts nothing: lengths are bounded, every sum is checked for overflow, bytes must equal
- * shape times type, tensors must tile the data without gap or overlap. Used by checkpoint.c. */
+ * shape times type, tensors must tile the data without gap or overlap. Used by the checkpoint and
+ * hf files. */
 #pragma once
 
 #include "core/base/attr.h"
 #include "core/base/err.h"
-#include "core/crypto/digest.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -27,9 +27,10 @@ struct safetensors_tensor {
 	const void *data;     /* writer: what is written; reader: mapped, valid until close */
 };
 
-/* Writes the tensors in the order given and syncs. begin is ignored. */
+/* Writes the tensors in the order given; begin is ignored. The data are read once, and the file is
+ * not synced (files_seal does that), so that they need to hold still for a short time only. */
 int safetensors_write(const char *path, const struct safetensors_tensor *tensors, int count,
-	char ret_sha256[static DIGEST_HEX_MAX], int64_t *ret_bytes, struct err *err) must_check;
+	struct err *err) must_check;
 
 struct safetensors; /* an open, mapped file */
 /* INVALID_DATA, with what is wrong and where, for whatever is not exactly right. */
@@ -37,5 +38,7 @@ int safetensors_open(const char *path, struct safetensors **ret, struct err *err
 void safetensors_close(struct safetensors *s);
 void safetensors_closep(struct safetensors **s);
 int safetensors_count(const struct safetensors *s);
+/* By name, 0 <= i < count. */
+const struct safetensors_tensor *safetensors_at(const struct safetensors *s, int i);
 /* NULL when there is none of that name. */
 const struct safetensors_tensor *safetensors_find(const struct safetensors *s, const char *name);

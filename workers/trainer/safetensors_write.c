@@ -40,8 +40,8 @@ static void write_header(struct buf *out, const struct safetensors_tensor *tenso
 		buf_char(out, ' ');
 }
 
-int safetensors_write(const char *path, const struct safetensors_tensor *tensors, int count,
-	char ret_sha256[static DIGEST_HEX_MAX], int64_t *ret_bytes, struct err *err)
+int safetensors_write(
+	const char *path, const struct safetensors_tensor *tensors, int count, struct err *err)
 {
 	cleanup(buf_finish) struct buf header;
 	cleanup(files_out_abort) struct files_out out = FILES_OUT_INIT;
@@ -59,11 +59,5 @@ int safetensors_write(const char *path, const struct safetensors_tensor *tensors
 		rc = files_out_write(&out, header.data, header.len, err);
 	for (int i = 0; i < count && rc == 0; i++)
 		rc = files_out_write(&out, tensors[i].data, (size_t)tensors[i].bytes, err);
-	int64_t bytes = out.bytes;
-	if (rc == 0)
-		rc = files_out_finish(&out, ret_sha256, err);
-	if (rc < 0)
-		return rc;
-	*ret_bytes = bytes;
-	return 0;
+	return rc < 0 ? rc : files_out_close(&out, err);
 }

@@ -2,17 +2,27 @@
  * Opening a training: the cheap checks of the customer's input come before memory is taken. */
 #include "workers/trainer/session.h"
 
+#include "workers/trainer/hf_config.h"
+
 #include <stdlib.h>
 
-enum { GIB = 1 << 30 };
+enum { GIB = 1 << 30, SUMMARY_TEXT_MAX = 64 * 1024 };
+
+struct data_options session_data_options(const struct session_inputs *in)
+{
+	return (struct data_options){
+		.scratch_dir = in->scratch_dir, .tokenizer_path = in->tokenizer_path, .threads = in->threads
+	};
+}
 
 static int open_data(struct session *s, const struct session_inputs *in, struct err *err)
 {
-	int rc =
-		data_open(&s->spec, in->training, in->training_count, "training_file", &s->training, err);
+	struct data_options o = session_data_options(in);
+	int rc = data_open(
+		&s->spec, in->training, in->training_count, "training_file", &o, &s->training, err);
 	if (rc == 0 && in->validation_count > 0)
-		rc = data_open(
-			&s->spec, in->validation, in->validation_count, "validation_file", &s->validation, err);
+		rc = data_open(&s->spec, in->validation, in->validation_count, "validation_file", &o,
+			&s->validation, err);
 	return rc;
 }
 
@@ -37,10 +47,42 @@ static int open_engine(struct session *s, const struct session_inputs *in, struc
 	if (rc == 0)
 		rc = check_memory(s->plan, in->memory_bytes, err);
 	if (rc == 0)
-		rc = engine_create(&s->spec, s->plan, engine_backend_cpu(), in->threads, &s->engine, err);
+		rc = engine_create(
+			&s->spec, s->plan, engine_backend_cpu(s->plan->type), in->threads, &s->engine, err);
 	if (rc == 0)
 		rc = engine_attach(s->engine, s->training, s->validation, err);
 	return rc;
+}
+
+/* The files know their own shape: they must be what the spec says, and say what it leaves open. */
+static int adopt_config(struct session *s, const char *init_dir, struct err *err)
+{
+	struct spec_model files;
+	int rc = hf_config_read(init_dir, &files, err);
+	return rc < 0 ? rc : hf_config_agree(&s->spec.model, &files, err);
+}
+
+/* Fresh weights first: whatever the files or the checkpoint do not have (new adapters, a frozen
+ * base of fresh weights) is a function of the seed. */
+static int load_weights(struct session *s, const struct session_inputs *in, struct err *err)
+{
+	struct engine_state state;
+	bool whole = s->spec.lora.rank == 0 && (in->init_dir != NULL || in->resume_dir != NULL);
+	int rc = 0;
+	if (!whole)
+		engine_init_params(s->engine);
+	if (in->init_dir != NULL && (in->resume_dir == NULL || s->spec.lora.rank > 0))
+		rc = hf_model_read(s->engine, &s->spec, in->init_dir, err);
+	if (rc < 0 || in->resume_dir == NULL)
+		return rc;
+	rc = checkpoint_restore(s->engine, &s->spec, in->resume_dir, &s->metrics, err);
+	if (rc < 0 && rc != ERR_NO_MEMORY) /* ours, not the customer's: platform_error */
+		rc = err != NULL ? (err->code = ERR_INTERNAL) : ERR_INTERNAL;
+	if (rc < 0)
+		return rc;
+	engine_state_get(s->engine, &state);
+	s->resumed_step = state.step;
+	return 0;
 }
 
 int session_open(const struct job_spec *spec, const struct session_inputs *in, struct session **ret,
@@ -50,28 +92,46 @@ int session_open(const struct job_spec *spec, const struct session_inputs *in, s
 	if (s == NULL)
 		return err_set(err, ERR_NO_MEMORY, NULL, "no memory for the training");
 	s->spec = *spec;
+	s->peak_flops = in->peak_flops;
+	s->base_elsewhere = in->init_dir != NULL;
 	if (spec->device_count != 1)
 		return err_set(err, ERR_INVALID_VALUE, "$.resources.count",
 			"this build trains on one device, not on %lld", (long long)spec->device_count);
-	int rc = open_data(s, in, err);
+	int rc = in->init_dir != NULL ? adopt_config(s, in->init_dir, err) : 0;
+	if (rc == 0)
+		rc = hf_tokenizer_open(&s->spec, in->tokenizer_path, &s->tokenizer, err);
+	if (rc == 0)
+		rc = open_data(s, in, err);
 	if (rc == 0)
 		rc = open_engine(s, in, err);
+	if (rc == 0)
+		rc = load_weights(s, in, err);
 	if (rc < 0)
 		return rc;
-	if (in->resume_dir == NULL) {
-		engine_init_params(s->engine);
-	} else {
-		rc = checkpoint_restore(s->engine, in->resume_dir, &s->metrics, err);
-		if (rc < 0 && rc != ERR_NO_MEMORY) /* ours, not the customer's: platform_error */
-			rc = err != NULL ? (err->code = ERR_INTERNAL) : ERR_INTERNAL;
-		if (rc < 0)
-			return rc;
-		struct engine_state state;
-		engine_state_get(s->engine, &state);
-		s->resumed_step = state.step;
-	}
 	*ret = take_ptr(s);
 	return 0;
+}
+
+struct hf_model session_model(const struct session *s)
+{
+	return (struct hf_model){
+		.engine = s->engine,
+		.spec = &s->spec,
+		.plan = s->plan,
+		.tokenizer = &s->tokenizer,
+		.base_elsewhere = s->base_elsewhere,
+	};
+}
+
+int session_write_model(const struct session *s, const char *dir, struct err *err)
+{
+	struct engine_state state;
+	struct hf_model model = session_model(s);
+	cleanup(buf_finish) struct buf text;
+	buf_init(&text, SUMMARY_TEXT_MAX);
+	engine_state_get(s->engine, &state);
+	summary_write(&s->spec, s->plan, state.step, &s->metrics, &text);
+	return hf_model_write(&model, dir, state.step, &text, err);
 }
 
 void session_close(struct session *s)
@@ -82,6 +142,7 @@ void session_close(struct session *s)
 	plan_destroy(s->plan);
 	data_close(s->validation);
 	data_close(s->training);
+	hf_tokenizer_close(&s->tokenizer);
 	free(s);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * All that one training needs, opened in order: checked data, plan, engine, first weights or a
- * restored checkpoint. Used by the rank and run commands, on one thread. */
+ * restored checkpoint. Used by the commands, on one thread. */
 #pragma once
 
 #include "core/base/attr.h"
@@ -26,12 +26,15 @@ struct session_inputs {
 };
 
 struct session {
-	struct job_spec spec;
+	struct job_spec spec; /* what the spec left to the files that it starts from is filled in */
 	struct data *training, *validation; /* validation may be NULL */
 	struct plan *plan;
 	struct engine *engine;
-	struct checkpoint_metrics metrics;
+	struct hf_tokenizer tokenizer;
+	struct summary_metrics metrics;
 	int64_t resumed_step; /* 0: from the start */
+	double peak_flops;
+	bool base_elsewhere; /* it started from files */
 };
 
 /* spec is copied; strings in inputs are borrowed until session_close. */
@@ -39,5 +42,11 @@ int session_open(const struct job_spec *spec, const struct session_inputs *in, s
 	struct err *err) must_check;
 void session_close(struct session *s);
 void session_closep(struct session **s);
+/* What the model is written from; borrows the session. */
+struct hf_model session_model(const struct session *s);
+/* Writes the model as it is now, with the run's figures, as a Hugging Face folder. */
+int session_write_model(const struct session *s, const char *dir, struct err *err) must_check;
+/* How data sets are to be opened. */
+struct data_options session_data_options(const struct session_inputs *in);
 /* Why an attempt fails with this error: the reason word of docs/protocol.md. */
 const char *session_reason(int code);

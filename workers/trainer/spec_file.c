@@ -2,20 +2,69 @@
  * A job spec from a file. */
 #include "workers/trainer/spec_file.h"
 
-#include "core/base/file.h"
 #include "core/json/reader.h"
 #include "core/spec/spec_json.h"
+#include "workers/trainer/hf_config.h"
 
-int spec_file_read(const char *path, struct job_spec *ret, struct err *err)
+#include <stdio.h>
+#include <string.h>
+
+enum { BYTES_VOCABULARY = 256 };
+
+/* What a spec takes from the files that it starts from: the model, and their tokenizer unless it
+ * names one. A vocabulary of bytes needs no file. */
+static int read_base(const char *init_dir, struct spec_base *ret, struct err *err)
+{
+	char path[FILE_PATH_MAX];
+	memset(ret, 0, sizeof(*ret));
+	int rc = hf_config_read(init_dir, &ret->model, err);
+	if (rc == 0)
+		rc = file_join(path, init_dir, "tokenizer.json", err);
+	if (rc < 0)
+		return rc;
+	if (ret->model.vocab_size == BYTES_VOCABULARY) {
+		ret->tokenizer = SPEC_TOKENIZER_BYTES;
+	} else if (file_exists(path)) {
+		ret->tokenizer = SPEC_TOKENIZER_FILE;
+		snprintf(ret->tokenizer_file, sizeof(ret->tokenizer_file), "file_init");
+	}
+	return 0;
+}
+
+int spec_file_read(const char *path, const char *init_dir, struct job_spec *ret, struct err *err)
 {
 	cleanup(freep) char *text = NULL;
 	cleanup(json_doc_freep) struct json_doc *doc = NULL;
 	const struct json_val *metadata = NULL;
+	struct spec_base base;
+	bool from_base = false;
 	size_t bytes = 0;
 	int rc = file_read(path, JSON_BYTES_MAX, &text, &bytes, err);
 	if (rc == 0)
 		rc = json_doc_parse(text, bytes, JSON_BYTES_MAX, &doc, err);
-	if (rc == 0)
-		rc = spec_json_read(json_doc_root(doc), ret, &metadata, err);
-	return rc;
+	if (rc < 0)
+		return rc;
+	const struct json_val *root = json_doc_root(doc);
+	if (init_dir != NULL && spec_json_base(root) != NULL) {
+		from_base = true;
+		rc = read_base(init_dir, &base, err);
+	}
+	return rc < 0 ? rc : spec_json_read_from(root, from_base ? &base : NULL, ret, &metadata, err);
+}
+
+int spec_file_tokenizer(const struct job_spec *spec, struct session_inputs *in,
+	char room[static FILE_PATH_MAX], struct err *err)
+{
+	bool needed =
+		spec->data.tokenizer == SPEC_TOKENIZER_GPT2 || spec->data.tokenizer == SPEC_TOKENIZER_FILE;
+	if (in->tokenizer_path != NULL || !needed)
+		return 0;
+	int rc = in->init_dir != NULL ? file_join(room, in->init_dir, "tokenizer.json", err) : 0;
+	if (rc < 0)
+		return rc;
+	if (in->init_dir == NULL || !file_exists(room))
+		return err_set(err, ERR_MISSING_FIELD, "--tokenizer",
+			"the spec's data.tokenizer needs a tokenizer.json");
+	in->tokenizer_path = room;
+	return 0;
 }

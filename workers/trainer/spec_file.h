@@ -4,6 +4,15 @@
 
 #include "core/base/attr.h"
 #include "core/base/err.h"
+#include "core/base/file.h"
 #include "core/spec/spec.h"
+#include "workers/trainer/session.h"
 
-int spec_file_read(const char *path, struct job_spec *ret, struct err *err) must_check;
+/* init_dir: files that training starts from, whose config a spec with model.base takes over; NULL:
+ * none. */
+int spec_file_read(
+	const char *path, const char *init_dir, struct job_spec *ret, struct err *err) must_check;
+/* Finds the tokenizer: the one given, or init_dir's own when the spec needs one. The path is kept
+ * in `room`. MISSING_FIELD when there is none. */
+int spec_file_tokenizer(const struct job_spec *spec, struct session_inputs *in,
+	char room[static FILE_PATH_MAX], struct err *err) must_check;
