@@ -9,6 +9,7 @@ RUN apt-get update \
 COPY . .
 RUN meson setup /build -Dbuildtype=release \
  && ninja -C /build workers/agent/trainyard-agent workers/trainer/trainyard-trainer \
+ && python3 docker/gpt2_tokenizer.py /tokenizers \
  && docker/runtime-packages.sh /build/workers/agent/trainyard-agent \
     /build/workers/trainer/trainyard-trainer > /runtime-packages.txt
 
@@ -20,6 +21,7 @@ RUN apt-get update \
  && useradd --system --home-dir /var/lib/trainyard --create-home trainyard \
  && install -d -o trainyard /var/lib/trainyard/work
 COPY --from=build /build/workers/agent/trainyard-agent /build/workers/trainer/trainyard-trainer /usr/bin/
+COPY --from=build /tokenizers /usr/share/trainyard/tokenizers
 ENV TRAINYARD_WORK_DIR=/var/lib/trainyard/work \
     TRAINYARD_TRAINER=/usr/bin/trainyard-trainer
 USER trainyard

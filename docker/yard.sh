@@ -224,6 +224,7 @@ agent_start() { # N
 	launch "$name" env TRAINYARD_SERVER_URL="http://127.0.0.1:$AGENT_PORT" \
 		TRAINYARD_AGENT_KEY="$(cat "$DIR/keys/$name")" TRAINYARD_AGENT_NAME="$name" \
 		TRAINYARD_REGION="$region" TRAINYARD_INSTANCE_TYPE=cpu-dev TRAINYARD_DEVICES="$devices" \
+		TRAINYARD_TOKENIZER_DIR="$ROOT/.cache/tokenizers" \
 		TRAINYARD_WORK_DIR="$DIR/$name" TRAINYARD_TRAINER="$BUILD/workers/trainer/trainyard-trainer" \
 		"$BUILD/workers/agent/trainyard-agent"
 }

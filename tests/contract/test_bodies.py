@@ -95,16 +95,38 @@ def replaced(body, path, value):
     return body
 
 
+LLAMA = {"family": "llama", "num_hidden_layers": 1, "num_attention_heads": 2, "hidden_size": 16,
+         "intermediate_size": 32, "max_position_embeddings": 32}
+DLRM = {"family": "dlrm", "dense_features": 2, "embedding_dim": 4, "table_rows": [9, 9],
+        "bottom": [4], "top": [4]}
+# fields of a config: (task, a config that has them)
+CONFIGS = (
+    ({"hidden", "channels", "blocks_per_stage", "block", "in_channels", "in_height", "in_width",
+      "n_classes"}, "image_classification", {"family": "cnn", "channels": [4]}),
+    ({"stem", "blocks"}, "image_classification",
+     {"family": "cnn", "block": "basic", "channels": [4], "blocks": [1]}),
+    (set(LLAMA) - {"family"} | {"num_key_value_heads", "rms_norm_eps", "rope_theta",
+                                "tie_word_embeddings"}, "language_model", LLAMA),
+    (set(DLRM) - {"family"} | {"lookups"}, "click_through", DLRM),
+)
+
+
 def good_for(path, good):
     """A body in which a field of the path is looked at."""
-    if path[:2] == ("model", "config") and path[-1] in (
-            "hidden", "channels", "blocks_per_stage", "in_channels", "in_height", "in_width",
-            "n_classes"):
-        return {**good, "task": "image_classification", "training_file": [FILE, FILE],
-                "model": {"config": {"family": "cnn", "channels": [4]}}, "validation_file": None,
-                "data": None}
+    other = {"validation_file": None, "data": None}
+    if path[:2] == ("model", "config"):
+        for fields, task, config in CONFIGS:
+            if path[-1] in fields:
+                files = [FILE, FILE] if task == "image_classification" else FILE
+                return {**good, **other, "task": task, "training_file": files,
+                        "model": {"config": config}}
     if path[:2] == ("model", "preset"):
         return {**good, "model": {"preset": "gpt2-tiny"}}
+    if path[0] == "data" and path[-1] in ("label_column", "categorical"):
+        return {**good, **other, "task": "click_through", "model": {"config": DLRM}}
+    if path[0] == "data" and path[-1] in ("flip", "crop_padding"):
+        return {**good, **other, "task": "image_classification", "training_file": [FILE, FILE],
+                "model": {"preset": "mnist-cnn"}}
     return good
 
 
@@ -115,7 +137,8 @@ def test_every_field_of_a_job_refuses_what_it_is_not(posts, description):
     tried = 0
     for path, _ in places(description, schema):
         for wrong in ({"a": {"b": []}}, True, [[]], 1 << 70, -1 << 70):
-            if path[-1] in ("shuffle", "packing", "preemptible") and wrong is True:
+            if wrong is True and path[-1] in ("shuffle", "packing", "preemptible", "flip",
+                                              "tie_word_embeddings"):
                 continue
             if path == ("metadata",) and isinstance(wrong, dict):
                 continue  # of another kind: its value is refused, the name of the pair is said
@@ -129,7 +152,7 @@ def test_every_field_of_a_job_refuses_what_it_is_not(posts, description):
                                              "missing_field"), (path, wrong, refused)
             assert (refused.error["param"] or "").startswith(expected), (path, wrong, refused)
             tried += 1
-    assert tried > 150
+    assert tried > 280
 
 
 def test_unknown_fields_inside(posts, description):
@@ -165,6 +188,23 @@ BAD_VALUES = {
     "money for less than a second": ({"limits": {"max_cost": "0.000001"},
                                       "resources": {"instance_type": "h100-80gb"}},
                                      "invalid_value", "$.limits.max_cost"),
+    "a base that is nobody's": ({"model": {"base": "ckpt_01ARZ3NDEKTSV4RRFFQ69G5FAV"}}, "not_found",
+                                "$.model.base"),
+    "a file as base": ({"model": {"base": FILE}}, "invalid_value", "$.model.base"),
+    "no model": ({"model": {}}, "missing_field", "$.model"),
+    "two models": ({"model": {"preset": "gpt2-tiny", "base": "job_1"}}, None, "$.model"),
+    "a family of another task": ({"task": "click_through"}, "invalid_value", "$.model"),
+    "a format of another task": ({"data": {"format": "idx"}}, "invalid_value", "$.data.format"),
+    "no such tokenizer": ({"data": {"tokenizer": FILE}, "model": {"preset": "gpt2-tiny"}},
+                          "invalid_value", "$.data.tokenizer"),
+    "a vocabulary of no size": ({"data": {"tokenizer": FILE}}, "invalid_value",
+                                "$.model.config.vocab_size"),
+    "a vocabulary too small": ({"data": {"tokenizer": "gpt2"}, "model": {"config": {
+        "family": "gpt2", "n_layer": 1, "n_head": 2, "n_embd": 16, "n_positions": 32,
+        "vocab_size": 256}}}, "invalid_value", "$.data.tokenizer"),
+    "adapters on nothing": ({"lora": {}}, "invalid_value", "$.lora"),
+    "a module that the family lacks": ({"lora": {"target_modules": ["q_proj"]}}, "invalid_value",
+                                       "$.lora.target_modules"),
     "too large": ({"model": {"config": {"family": "gpt2", "n_layer": 96, "n_head": 96,
                                         "n_embd": 12288, "n_positions": 2048}}},
                   "plan_exceeds_memory", "$.model"),

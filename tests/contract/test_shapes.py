@@ -117,7 +117,10 @@ def test_presets_are_models(tenant):
     while page["has_more"]:
         page = tenant.ok("models_list", query={"limit": 1, "after": page["last_id"]})
         seen += page["data"]
-    assert {"gpt2-124m", "mnist-cnn"} <= {model["id"] for model in seen}
+    assert {"gpt2-124m", "gpt2-1.5b", "llama-8b", "mnist-cnn", "resnet-50",
+            "dlrm-large"} <= {model["id"] for model in seen}
+    for model in seen:
+        assert tenant.ok("models_get", id=model["id"]) == model
     assert len({model["id"] for model in seen}) == len(seen)
     assert tenant.ok("models_get", id="mnist-cnn")["family"] == "cnn"
     assert tenant.refused("models_get", id="no-such").status == 404
@@ -158,6 +161,92 @@ def test_a_job_that_waits(tenant):
     tenant.ok("files_delete", id=file)
 
 
+LANGUAGE = {"n_layer": 1, "n_head": 2, "n_embd": 16, "n_positions": 32}
+LLAMA = {"family": "llama", "num_hidden_layers": 1, "num_attention_heads": 4,
+         "num_key_value_heads": 2, "hidden_size": 16, "intermediate_size": 32,
+         "max_position_embeddings": 32}
+RESNET = {"family": "cnn", "block": "bottleneck", "stem": "7x7", "channels": [8, 16],
+          "blocks": [1, 2], "in_channels": 3, "in_height": 32, "in_width": 32, "n_classes": 10}
+DLRM = {"family": "dlrm", "dense_features": 2, "embedding_dim": 4, "lookups": 2,
+        "table_rows": [9, 99], "bottom": [8, 4], "top": [8]}
+# name: (files, what differs from the small job)
+KINDS = {
+    "llama, bf16, recomputed": (1, {
+        "model": {"config": LLAMA}, "precision": "bf16", "activation_checkpointing": "selective",
+        "hyperparameters": {"ema_decay": 0.99}}),
+    "auto": (1, {"precision": "auto", "activation_checkpointing": "auto", "data": None}),
+    "documents": (1, {"data": {"format": "jsonl", "packing": False, "sequence_length": 16}}),
+    "the published vocabulary": (1, {"data": {"tokenizer": "gpt2", "sequence_length": 16},
+                                     "model": {"config": {"family": "gpt2", **LANGUAGE}}}),
+    "fine-tuning": (1, {"task": "fine_tune", "data": None, "hyperparameters": None}),
+    "a residual network": (2, {
+        "task": "image_classification", "model": {"config": RESNET}, "hyperparameters": None,
+        "data": {"format": "npy", "flip": True, "crop_padding": 4}}),
+    "click-through": (1, {
+        "task": "click_through", "model": {"config": DLRM}, "hyperparameters": None,
+        "data": {"label_column": "clicked", "categorical": ["a", "b"]}}),
+    "a table": (1, {
+        "task": "regression", "hyperparameters": None, "data": {"format": "csv"},
+        "model": {"config": {"family": "mlp", "hidden": [8], "in_channels": 1, "in_height": 1,
+                             "in_width": 4, "n_classes": 1}}}),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_kind_of_job_is_resolved_and_can_be_posted_again(tenant, name):
+    count, change = KINDS[name]
+    file = tenant.upload(WORDS)[2]["id"]
+    files = [file] * count
+    waiting = {"resources": {"instance_type": "h100-80gb"}, "validation_file": files}
+    made = tenant.ok("jobs_create", json=job(files, **waiting, **change))
+    assert "auto" not in json.dumps(made), made
+    spec = {key: made[key] for key in (
+        "task", "model", "training_file", "validation_file", "data", "hyperparameters", "lora",
+        "precision", "activation_checkpointing", "parallelism", "resources", "priority", "limits",
+        "checkpoint", "evaluation", "seed", "metadata")}
+    again = tenant.ok("jobs_create", json=spec)
+    assert {key: again[key] for key in spec} == spec
+    assert again["plan"] == made["plan"]
+    for one in (made, again):
+        tenant.ok("jobs_cancel", id=one["id"])
+
+
+def test_a_tokenizer_is_an_input_like_the_others(tenant, make_tenant):
+    file, tokenizer = (tenant.upload(WORDS)[2]["id"] for _ in range(2))
+    config = {"family": "gpt2", **LANGUAGE, "vocab_size": 300}
+    spec = job(file, model={"config": config}, data={"tokenizer": tokenizer, "sequence_length": 8},
+               resources={"instance_type": "h100-80gb"})
+    made = tenant.ok("jobs_create", json=spec)
+    assert made["data"]["tokenizer"] == tokenizer
+    assert tenant.refused("files_delete", id=tokenizer).status == 409
+    tenant.ok("jobs_cancel", id=made["id"])
+    tenant.ok("files_delete", id=tokenizer)
+    refused = tenant.refused("jobs_create", json=spec)
+    assert refused.error["param"] == "$.data.tokenizer", refused
+    stranger = make_tenant()
+    theirs = stranger.upload(WORDS)[2]["id"]
+    refused = tenant.refused("jobs_create", json={**spec, "data": {"tokenizer": theirs}})
+    assert refused.error["param"] == "$.data.tokenizer", refused
+
+
+def test_a_job_that_waits_is_no_base(tenant, make_tenant):
+    file = tenant.upload(WORDS)[2]["id"]
+    made = tenant.ok("jobs_create", json=job(file, resources={"instance_type": "h100-80gb"}))
+    child = job(file, model={"base": made["id"]})
+    refused = tenant.refused("jobs_create", json=child)
+    assert (refused.status, refused.error["param"]) == (409, "$.model.base"), refused
+    stranger = make_tenant()
+    theirs = stranger.upload(WORDS)[2]["id"]
+    foreign = stranger.refused("jobs_create", json={**child, "training_file": theirs,
+                                                    "validation_file": None})
+    nobodys = stranger.refused("jobs_create", json={**child, "training_file": theirs,
+                                                    "model": {"base": "job_" + NOBODY},
+                                                    "validation_file": None})
+    assert (foreign.status, foreign.error["param"]) == (404, "$.model.base"), foreign
+    assert {**foreign.error, "message": ""} == {**nobodys.error, "message": ""}
+    tenant.ok("jobs_cancel", id=made["id"])
+
+
 def test_a_job_that_trains(tenant, can_train):
     if not can_train:
         pytest.skip("no machine serves this yard")
@@ -182,6 +271,12 @@ def test_a_job_that_trains(tenant, can_train):
         assert status == 200 and headers["ETag"].strip('"') == one["sha256"]
         assert hashlib.sha256(content).hexdigest() == one["sha256"]
     assert tenant.refused("model_files_get", id=model, name="none").status == 404
+    checkpoint = tenant.ok("job_checkpoints", id=made["id"])["data"][0]["id"]
+    for base in (made["id"], model, checkpoint):
+        child = tenant.ok("jobs_create", json=job(file, model={"base": base},
+                                                  resources={"instance_type": "h100-80gb"}))
+        assert child["model"] == {"config": ended["model"]["config"], "base": base}
+        tenant.ok("jobs_cancel", id=child["id"])
 
 
 def test_every_operation_was_judged(description, can_train):
