@@ -53,8 +53,10 @@ static int read_places(
 {
 	int rc = file_join(a->scratch_dir, dir, ".", err);
 	a->inputs.scratch_dir = a->scratch_dir;
-	if (rc == 0)
-		rc = read_places(a, dir, root, err);
+	if (rc == 0 && json_get(root, "resume") != NULL) {
+		rc = file_join(a->resume_dir, dir, "resume", err);
+		a->inputs.resume_dir = a->resume_dir;
+	}
 	if (rc == 0 && json_get(root, "init") != NULL) {
 		rc = file_join(a->init_dir, dir, "init", err);
 		a->inputs.init_dir = a->init_dir;
@@ -87,10 +89,8 @@ static int read_all(struct attempt *a, const char *dir, struct err *err)
 	const struct json_val *files = json_get(root, "files");
 	for (size_t i = 0; rc == 0 && i < json_array_len(files); i++)
 		rc = add_file(a, dir, json_array_at(files, i), err);
-	if (rc == 0 && json_get(root, "resume") != NULL) {
-		rc = file_join(a->resume_dir, dir, "resume", err);
-		a->inputs.resume_dir = a->resume_dir;
-	}
+	if (rc == 0)
+		rc = read_places(a, dir, root, err);
 	if (rc == 0)
 		a->spec_code = spec_json_read(json_get(root, "spec"), &a->spec, &metadata, &a->spec_err);
 	return rc;
