@@ -86,8 +86,9 @@ enum plan_op_kind {
 	 * x, gain, bias, y, mean, rstd, running_mean, running_var, [residual] + ws; dims rows, C;
 	 * scalar eps */
 	PLAN_OP_BATCHNORM,
-	/* dy is gated by y > 0 when act is RELU. x, gain, mean, rstd, y, dy, dx, dgain, dbias,
-	 * [dresidual (written, added to when accumulate)] + ws; dims rows, C */
+	/* dy is gated by y > 0 when act is RELU; dx, or dresidual, may be dy itself. x, gain, mean,
+	 * rstd, y, dy, dx, dgain, dbias, [dresidual (written, added to when accumulate)] + ws; dims
+	 * rows, C */
 	PLAN_OP_BATCHNORM_BACKWARD,
 	/* which: index of the first largest in the window, 1 byte. x, y, which; dims N, H, W, C,
 	 * kernel, stride, pad */
@@ -101,8 +102,10 @@ enum plan_op_kind {
 	 * the table, F: z[:, index + 1] = sum of the rows in the bag */
 	PLAN_OP_EMBEDDING_BAG,
 	/* y [samples, D + F(F-1)/2]: z[:,0], then dot products of pairs i > j, row by row */
-	PLAN_OP_INTERACTION,          /* z, y; dims samples, F, D */
-	PLAN_OP_INTERACTION_BACKWARD, /* z, dy, dz; dims samples, F, D */
+	PLAN_OP_INTERACTION, /* z, y; dims samples, F, D */
+	/* The dense part is a ReLU's output: dz[:,0] is gated by z[:,0] > 0. z, dy, dz; dims as forward
+	 */
+	PLAN_OP_INTERACTION_BACKWARD,
 	/* Keeps a micro-batch's part of a table's gradient until the step: ids [batch, lookups] and
 	 * grads [batch, D] fp32 of one table. bags, dz, ids, grads; dims samples, lookups, D, index of
 	 * the table, F */
