@@ -69,7 +69,8 @@ void CPU_FN(interaction_forward)(
 	}
 }
 
-/* dz = S z, where S is symmetric with the pairs' gradients; the dense feature has its own too. */
+/* dz = S z, where S is symmetric with the pairs' gradients. The dense feature has its own too, and
+ * is the output of a ReLU. */
 static void sample_backward(const act_t *z, const act_t *dy, int64_t features, int64_t d, act_t *dz,
 	struct interaction_scratch *s)
 {
@@ -90,7 +91,8 @@ static void sample_backward(const act_t *z, const act_t *dy, int64_t features, i
 			for (int64_t i = 0; i < n; i += SIMD_WIDTH) {
 				simd_f32 v = simd_load(out + f * INTERACTION_D_BLOCK + i);
 				if (f == 0)
-					v += lanes_load(dy + first + i, n - i);
+					v = lanes_keep(lanes_load(z + first + i, n - i) > (simd_f32){ 0 },
+						v + lanes_load(dy + first + i, n - i));
 				lanes_store(dz + f * d + first + i, v, n - i);
 			}
 	}
