@@ -113,11 +113,6 @@ static int check(const struct run_command *c, struct err *err)
 	return 0;
 }
 
-static enum plan_type type_of(enum spec_precision precision)
-{
-	return precision == SPEC_BF16 ? PLAN_BF16 : precision == SPEC_FP16 ? PLAN_F16 : PLAN_F32;
-}
-
 /* Spec, tokenizer, folders and peak; then everything is opened. */
 static int open_all(struct run_command *c, struct session **ret, struct err *err)
 {
@@ -131,7 +126,7 @@ static int open_all(struct run_command *c, struct session **ret, struct err *err
 	if (rc == 0)
 		rc = spec_file_tokenizer(&spec, &c->inputs, c->tokenizer, err);
 	if (rc == 0 && c->rates != NULL)
-		rc = rates_read_peak(c->rates, type_of(spec.precision), &c->inputs.peak_flops, err);
+		rc = rates_read_peak(c->rates, spec.precision, &c->inputs.peak_flops, err);
 	if (rc == 0)
 		rc = file_mkdir(c->out, err);
 	if (rc == 0)

@@ -6,6 +6,7 @@
 #include "core/json/reader.h"
 #include "core/json/writer.h"
 
+#include <stdio.h>
 #include <string.h>
 
 void hf_adapter_write(const struct job_spec *spec, struct buf *out)
@@ -34,47 +35,46 @@ void hf_adapter_write(const struct job_spec *spec, struct buf *out)
 	buf_char(out, '\n');
 }
 
-static bool same_modules(const struct json_val *list, const struct spec_lora *l)
+static int bad(struct err *err, const char *key, const char *why)
 {
-	if (json_array_len(list) != (size_t)l->target_count)
-		return false;
-	for (int i = 0; i < l->target_count; i++) {
-		bool found = false;
-		for (size_t k = 0; k < json_array_len(list); k++)
-			found |= strcmp(json_str_or(json_array_at(list, k), ""), l->target[i]) == 0;
-		if (!found)
-			return false;
-	}
-	return true;
-}
-
-static int check(const struct json_val *v, const struct spec_lora *l, struct err *err)
-{
-	const char *why = NULL, *key = NULL;
-	if (strcmp(json_str_or(json_get(v, "peft_type"), ""), "LORA") != 0)
-		key = "peft_type", why = "only LORA is built";
-	else if (strcmp(json_str_or(json_get(v, "bias"), "none"), "none") != 0)
-		key = "bias", why = "only none is built";
-	else if (json_bool_or(json_get(v, "use_dora"), false))
-		key = "use_dora", why = "DoRA is not built";
-	else if (json_bool_or(json_get(v, "use_rslora"), false))
-		key = "use_rslora", why = "the scale is alpha / r here";
-	else if (json_i64_or(json_get(v, "r"), 0) != l->rank)
-		key = "r", why = "it is not lora.rank of the spec";
-	else if (json_f64_or(json_get(v, "lora_alpha"), 0) != l->alpha)
-		key = "lora_alpha", why = "it is not lora.alpha of the spec";
-	else if (!same_modules(json_get(v, "target_modules"), l))
-		key = "target_modules", why = "they are not lora.target_modules of the spec";
-	if (key == NULL)
-		return 0;
 	return err_set(err, ERR_INVALID_DATA, key, "adapter_config.json: %s: %s", key, why);
 }
 
-int hf_adapter_agree(const char *dir, const struct spec_lora *lora, struct err *err)
+/* What is said must be what this engine computes. */
+static int check_kind(const struct json_val *v, struct err *err)
+{
+	if (strcmp(json_str_or(json_get(v, "peft_type"), ""), "LORA") != 0)
+		return bad(err, "peft_type", "only LORA is built");
+	if (strcmp(json_str_or(json_get(v, "bias"), "none"), "none") != 0)
+		return bad(err, "bias", "only none is built");
+	if (json_bool_or(json_get(v, "use_dora"), false))
+		return bad(err, "use_dora", "DoRA is not built");
+	if (json_bool_or(json_get(v, "use_rslora"), false))
+		return bad(err, "use_rslora", "the scale is alpha / r here");
+	return 0;
+}
+
+static int read_modules(const struct json_val *list, struct spec_lora *l, struct err *err)
+{
+	size_t count = json_array_len(list);
+	if (count < 1 || count > SPEC_TARGETS_MAX)
+		return bad(err, "target_modules", "a list of names is needed");
+	for (size_t i = 0; i < count; i++) {
+		const char *name = json_str_or(json_array_at(list, i), "");
+		if (name[0] == '\0' || strlen(name) >= SPEC_TARGET_MAX)
+			return bad(err, "target_modules", "a name is empty or too long");
+		snprintf(l->target[i], SPEC_TARGET_MAX, "%s", name);
+	}
+	l->target_count = (int)count;
+	return 0;
+}
+
+int hf_adapter_read(const char *dir, struct spec_lora *ret, struct err *err)
 {
 	char path[FILE_PATH_MAX];
 	cleanup(freep) char *text = NULL;
 	cleanup(json_doc_freep) struct json_doc *doc = NULL;
+	struct spec_lora l = { 0 };
 	size_t bytes = 0;
 	int rc = file_join(path, dir, "adapter_config.json", err);
 	if (rc == 0 && !file_exists(path))
@@ -84,6 +84,43 @@ int hf_adapter_agree(const char *dir, const struct spec_lora *lora, struct err *
 	if (rc == 0)
 		rc = json_doc_parse(text, bytes, JSON_BYTES_MAX, &doc, err);
 	if (rc < 0)
-		return rc == ERR_NO_MEMORY ? rc : ERR_INVALID_DATA;
-	return check(json_doc_root(doc), lora, err);
+		return rc == ERR_NO_MEMORY || rc == ERR_IO ? rc : ERR_INVALID_DATA;
+	const struct json_val *root = json_doc_root(doc);
+	l.rank = json_i64_or(json_get(root, "r"), 0);
+	l.alpha = json_f64_or(json_get(root, "lora_alpha"), 0);
+	if (l.rank < 1 || l.rank > HF_ADAPTER_RANK_MAX || !(l.alpha > 0))
+		return bad(err, "r", "rank and lora_alpha must be above 0");
+	rc = check_kind(root, err);
+	if (rc == 0)
+		rc = read_modules(json_get(root, "target_modules"), &l, err);
+	if (rc == 0)
+		*ret = l;
+	return rc;
+}
+
+static bool same_modules(const struct spec_lora *a, const struct spec_lora *b)
+{
+	for (int i = 0; i < a->target_count; i++) {
+		bool found = false;
+		for (int k = 0; k < b->target_count; k++)
+			found |= strcmp(a->target[i], b->target[k]) == 0;
+		if (!found)
+			return false;
+	}
+	return a->target_count == b->target_count;
+}
+
+int hf_adapter_agree(const char *dir, const struct spec_lora *lora, struct err *err)
+{
+	struct spec_lora files;
+	int rc = hf_adapter_read(dir, &files, err);
+	if (rc < 0)
+		return rc;
+	if (files.rank != lora->rank)
+		return bad(err, "r", "it is not lora.rank of the spec");
+	if (files.alpha != lora->alpha)
+		return bad(err, "lora_alpha", "it is not lora.alpha of the spec");
+	if (!same_modules(&files, lora))
+		return bad(err, "target_modules", "they are not lora.target_modules of the spec");
+	return 0;
 }

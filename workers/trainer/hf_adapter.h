@@ -8,6 +8,10 @@
 #include "core/base/err.h"
 #include "core/spec/spec.h"
 
+enum { HF_ADAPTER_RANK_MAX = 1024 };
+
+/* Rank, scale and modules of <dir>/adapter_config.json; INVALID_DATA as below. */
+int hf_adapter_read(const char *dir, struct spec_lora *ret, struct err *err) must_check;
 void hf_adapter_write(const struct job_spec *spec, struct buf *out);
 /* INVALID_DATA when <dir>/adapter_config.json is missing, of another kind, or has another rank,
  * scale or set of modules than the spec: its matrices would mean something else. */

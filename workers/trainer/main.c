@@ -17,6 +17,9 @@ static const struct {
 	int (*run)(int argc, char **argv);
 	const char *help;
 } commands[] = {
+	{ "bench", cmd_bench, "time a job's step on made-up data" },
+	{ "calibrate", cmd_calibrate, "measure this machine: the rates that quotes and MFU use" },
+	{ "generate", cmd_generate, "text from a finished language model" },
 	{ "plan", cmd_plan, "what a job needs: memory, FLOPs, operations; no device" },
 	{ "run", cmd_run, "train a job spec without a yard" },
 	{ "validate", cmd_validate, "check a job's data, without a device" },

@@ -4,8 +4,10 @@
 
 #include "core/base/file.h"
 #include "core/json/reader.h"
+#include "core/spec/spec_json.h"
 
-int rates_read_peak(const char *path, enum plan_type type, double *ret_flops, struct err *err)
+int rates_read_peak(
+	const char *path, enum spec_precision precision, double *ret_flops, struct err *err)
 {
 	cleanup(freep) char *text = NULL;
 	cleanup(json_doc_freep) struct json_doc *doc = NULL;
@@ -16,10 +18,10 @@ int rates_read_peak(const char *path, enum plan_type type, double *ret_flops, st
 	if (rc < 0)
 		return rc;
 	const struct json_val *peaks = json_get(json_doc_root(doc), "peak_flops");
-	double flops = json_f64_or(json_get(peaks, plan_type_word(type)), 0);
+	double flops = json_f64_or(json_get(peaks, spec_precision_word(precision)), 0);
 	if (!(flops > 0))
 		return err_set(err, ERR_INVALID_DATA, "peak_flops", "%s has no peak_flops of %s", path,
-			plan_type_word(type));
+			spec_precision_word(precision));
 	*ret_flops = flops;
 	return 0;
 }
