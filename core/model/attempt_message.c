@@ -201,7 +201,7 @@ static int apply_step(struct message *m)
 {
 	static const char *const keys[] = { "step", "steps", "epoch", "loss", "learning_rate",
 		"grad_norm", "samples", "tokens", "tokens_per_second", "samples_per_second", "mfu",
-		"data_wait_share", "memory_bytes", "loss_scale", "eta_s", NULL };
+		"data_wait_share", "memory_bytes", "loss_scale", "overflows", "eta_s", NULL };
 	int64_t step = -1;
 	json_obj_need(&m->o, "step");
 	json_obj_i64(&m->o, "step", 0, STEP_MAX, &step);
