@@ -194,9 +194,22 @@ static int classifier(struct plan_lm *lm, int x)
 	return dx;
 }
 
+static void check_targets(const struct plan_lm *lm)
+{
+	const struct spec_lora *lora = &lm->b->spec->lora;
+	if (lora->rank > 0 && lora->target_count < 1)
+		plan_build_fail(lm->b, ERR_INVALID_VALUE, "$.lora.target_modules",
+			"LoRA needs at least one module to adapt");
+	for (int i = 0; i < lora->target_count && lora->rank > 0; i++)
+		if (!(lm->targets_found >> (unsigned)i & 1))
+			plan_build_fail(lm->b, ERR_INVALID_VALUE, "$.lora.target_modules",
+				"the model has no linear module named %s", lora->target[i]);
+}
+
 void plan_lm_build(struct plan_lm *lm)
 {
 	struct plan_build *b = lm->b;
+	check_targets(lm);
 	/* What is multiplied below without looking is bounded here. */
 	int64_t width = lm->c > 2 * lm->inner ? lm->c : 2 * lm->inner;
 	(void)plan_build_count(b, lm->rows, width, 4);

@@ -58,6 +58,7 @@ struct plan_lm {
 	bool gated;               /* SwiGLU of two products; otherwise GELU of one */
 	bool biased;              /* linear modules have biases */
 	bool row_out;             /* weights are [out, in]; otherwise [in, out] */
+	unsigned targets_found;   /* of LoRA, a bit each */
 	enum plan_role base_role; /* frozen under LoRA */
 	const char *root;         /* "transformer": prefix of what belongs to no layer */
 	const char *embedding;    /* "transformer.wte" */

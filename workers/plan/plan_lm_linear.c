@@ -40,14 +40,14 @@ static void adapter_of(
 		.alpha = lora->alpha / (double)lora->rank };
 }
 
-/* Targets are the last component of a module's name. */
-static bool is_target(const struct spec_lora *lora, const char *name)
+/* The target that the last component of a module's name is; -1 = none. */
+static int target_of(const struct spec_lora *lora, const char *name)
 {
 	const char *dot = strrchr(name, '.');
 	for (int i = 0; i < lora->target_count && lora->rank > 0; i++)
 		if (strcmp(dot ? dot + 1 : name, lora->target[i]) == 0)
-			return true;
-	return false;
+			return i;
+	return -1;
 }
 
 /* A starts as PEFT's do: uniform within 1/sqrt(in) (Kaiming with a = sqrt 5); B at zero. */
@@ -94,8 +94,11 @@ void plan_lm_linear_add(
 	};
 	if (lm->biased)
 		l->base.bias = plan_param_add(lm->b, bias, "%s.bias", l->name);
-	if (is_target(&lm->b->spec->lora, l->name))
-		add_adapter(lm, l);
+	int target = target_of(&lm->b->spec->lora, l->name);
+	if (target < 0)
+		return;
+	lm->targets_found |= 1u << (unsigned)target;
+	add_adapter(lm, l);
 }
 
 /* What A multiplies: x, or x with the adapter's own dropout. Computed again for the backward pass
