@@ -47,7 +47,7 @@ void plan_lm_norm_backward(const struct plan_lm *lm, const struct plan_lm_norm *
 {
 	struct plan_build *b = lm->b;
 	int gain = plan_param_weight(b, n->gain), dgain = plan_param_gradient(b, n->gain);
-	int64_t scratch = dgain < 0 ? 0 : plan_workspace_norm_backward(lm->c, !lm->rms);
+	int64_t scratch = plan_workspace_norm_backward(lm->c, !lm->rms); /* frozen ones too */
 	struct plan_op *op = NULL;
 	if (lm->rms)
 		op = plan_build_op(b, PLAN_OP_RMSNORM_BACKWARD, n->name,
