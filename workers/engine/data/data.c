@@ -53,6 +53,10 @@ enum {
 static const struct format formats[SPEC_FORMAT_COUNT] = {
 	[SPEC_FORMAT_TEXT] = { "text", data_text_open, LANGUAGE },
 	[SPEC_FORMAT_IDX] = { "idx", data_idx_open, IMAGES | TABLES },
+	[SPEC_FORMAT_JSONL] = { "jsonl", data_jsonl_open, LANGUAGE },
+	[SPEC_FORMAT_CSV] = { "csv", data_csv_open, TABLES | CLICKS },
+	[SPEC_FORMAT_NPY] = { "npy", data_npy_open, IMAGES | TABLES },
+	[SPEC_FORMAT_TOKENS] = { "tokens", data_tokens_open, LANGUAGE },
 };
 
 static int open_format(struct data *d, const struct data_source *s, struct err *err)
@@ -92,6 +96,8 @@ int data_open(const struct job_spec *spec, const struct data_file *files, int co
 	if (options) {
 		s.scratch_dir = options->scratch_dir;
 		s.tokenizer_path = options->tokenizer_path;
+		s.tokenizer_label =
+			spec->data.tokenizer_file[0] ? spec->data.tokenizer_file : "tokenizer.json";
 		s.threads = options->threads > 1 ? options->threads : 1;
 	}
 	int rc = open_format(d, &s, err);

@@ -14,6 +14,8 @@ int data_array_item_bytes(enum data_array_type type)
 		[DATA_I16] = 2,
 		[DATA_I32] = 4,
 		[DATA_I64] = 8,
+		[DATA_U16] = 2,
+		[DATA_U32] = 4,
 		[DATA_F32] = 4,
 		[DATA_F64] = 8 };
 	return bytes[type];
@@ -47,7 +49,9 @@ double data_array_item(const struct data_array *a, int64_t index)
 		double f;
 	} f64 = { .i = raw };
 	switch (a->type) {
-	case DATA_U8: return (double)raw;
+	case DATA_U8:
+	case DATA_U16:
+	case DATA_U32: return (double)raw;
 	case DATA_I8: return (double)(int8_t)raw;
 	case DATA_I16: return (double)(int16_t)raw;
 	case DATA_I32: return (double)(int32_t)raw;

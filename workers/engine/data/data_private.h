@@ -26,7 +26,7 @@ struct data_source {
 	const struct job_spec *spec;
 	const char *param; /* of errors */
 	const char *scratch_dir;
-	const char *tokenizer_path;
+	const char *tokenizer_path, *tokenizer_label;
 	int threads; /* at least 1 */
 };
 
@@ -65,6 +65,8 @@ enum data_array_type {
 	DATA_I16,
 	DATA_I32,
 	DATA_I64,
+	DATA_U16,
+	DATA_U32,
 	DATA_F32,
 	DATA_F64,
 };
@@ -129,8 +131,16 @@ int data_npy_open(struct data *d, const struct data_source *s, struct err *err) 
 int data_tokens_open(struct data *d, const struct data_source *s, struct err *err) must_check;
 int data_image_tar_open(struct data *d, const struct data_source *s, struct err *err) must_check;
 
+/* data_tokenizer.c: the spec's; its tokens must fit the model. */
+int data_tokenizer_open(
+	const struct data_source *s, struct tokenizer **ret, struct err *err) must_check;
+
 /* INVALID_DATA with the offset and the line of the first byte that is not UTF-8. */
 int data_check_utf8(const struct data_map *m, const char *param, struct err *err) must_check;
+
+/* data_npy.c: the header of a .npy file; the file has exactly the bytes that it promises. */
+int data_npy_read(const struct data_map *m, const char *param, struct data_array *ret,
+	struct err *err) must_check;
 
 /* data_array.c: checks samples against labels by the task and makes them the set's. */
 int data_array_attach(struct data *d, const struct data_array *samples,

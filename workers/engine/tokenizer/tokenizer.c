@@ -82,6 +82,13 @@ int64_t tokenizer_vocabulary(const struct tokenizer *t)
 	return t->vocabulary;
 }
 
+size_t tokenizer_token_bytes(const struct tokenizer *t, int32_t id)
+{
+	if (id < 0 || id >= t->vocabulary)
+		return 0;
+	return t->bytes_only ? 1 : t->begin[id] == UINT32_MAX ? 0 : t->length[id];
+}
+
 int32_t tokenizer_added_id(const struct tokenizer *t, const char *text)
 {
 	for (int i = 0; i < t->added_count; i++)

@@ -39,6 +39,8 @@ void tokenizer_closep(struct tokenizer **t);
 
 /* 1 + the largest id. */
 int64_t tokenizer_vocabulary(const struct tokenizer *t);
+/* Bytes of text that an id stands for. */
+size_t tokenizer_token_bytes(const struct tokenizer *t, int32_t id);
 /* The id of an added token by its text; -1: there is none. */
 int32_t tokenizer_added_id(const struct tokenizer *t, const char *text);
 /* Ends a document: the first of <|endoftext|>, <|end_of_text|>, </s>, <eos>, <|im_end|> and [EOS]
