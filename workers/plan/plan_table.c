@@ -45,7 +45,7 @@ static void write_sizes(const struct plan *p, struct buf *out)
 	buf_printf(out, "precision        %s\n", plan_type_word(p->type));
 	buf_printf(out, "parameters       %s, of them trained %s\n", number(p->parameter_count, a),
 		number(p->trained_count, b));
-	buf_printf(out, "batch            %lld in %lld micro-batches of %lld", (long long)p->batch,
+	buf_printf(out, "batch            %lld (micro-batches: %lld of %lld)", (long long)p->batch,
 		(long long)p->micro_steps, (long long)p->micro_batch);
 	if (p->head >= 0)
 		buf_printf(out, ", sequences of %s tokens", number(p->sequence_length, a));
@@ -62,9 +62,13 @@ static void write_memory(const struct plan *p, struct buf *out)
 			number(p->kind_bytes[k], a), (double)p->kind_bytes[k] / MIB);
 	buf_printf(out, "%-16s %20s %14.1f\n", "allocated", number(p->total_bytes, a),
 		(double)p->total_bytes / MIB);
-	buf_str(out,
-		"Activations and workspace that are never needed together share bytes, so less is "
-		"allocated than the sum.\n");
+	int64_t shared = p->total_bytes;
+	for (int i = 0; i < p->buffer_count; i++)
+		if (p->buffers[i].first_op == 0 && p->buffers[i].last_op == p->op_count - 1)
+			shared -= p->buffers[i].bytes;
+	buf_printf(out,
+		"What is never needed together shares bytes: activations and workspace take %.1f MiB.\n",
+		(double)shared / MIB);
 }
 
 static void write_work(const struct plan *p, struct buf *out)
