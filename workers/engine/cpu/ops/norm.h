@@ -2,7 +2,8 @@
  * Layer norm and RMS norm over the last dimension, as one inline body: RMS norm is the case without
  * mean and bias. Rows are taken four at a time, so that sums run side by side and the parameters'
  * gradients are loaded and stored once for four rows. The variance is the mean square of the
- * deviations (the row is in the cache by then), which a large mean does not spoil. Used by
+ * deviations from a first mean (the row is in the cache by then), and their sum corrects that mean:
+ * a large mean spoils neither. Used by
  * layernorm.c and rmsnorm.c. */
 #pragma once
 
@@ -17,7 +18,7 @@ CPU_INLINE void norm_statistics(const struct backend_norm *d, const int rows, co
 {
 	int64_t c = d->c;
 	float inv_c = 1.0f / (float)c;
-	simd_f32 sum[NORM_ROWS] = { 0 }, square[NORM_ROWS] = { 0 };
+	simd_f32 sum[NORM_ROWS] = { 0 }, off[NORM_ROWS] = { 0 }, square[NORM_ROWS] = { 0 };
 	for (int64_t i = 0; i < c && !rms; i += SIMD_WIDTH)
 #pragma GCC unroll 4
 		for (int r = 0; r < rows; r++)
@@ -30,16 +31,22 @@ CPU_INLINE void norm_statistics(const struct backend_norm *d, const int rows, co
 #pragma GCC unroll 4
 		for (int r = 0; r < rows; r++) {
 			simd_f32 v = act_load(x + r * c + i) - mean[r];
+			off[r] += v;
 			square[r] += v * v;
 		}
 	for (int r = 0; r < rows && i < c; r++) {
 		simd_f32 v = act_load_part(x + r * c + i, c - i) - mean[r];
 		v = simd_select(simd_first(c - i), v, simd_set(0));
+		off[r] += v;
 		square[r] += v * v;
 	}
 #pragma GCC unroll 4
-	for (int r = 0; r < rows; r++)
-		rstd[r] = 1.0f / __builtin_sqrtf(simd_sum(square[r]) * inv_c + d->eps);
+	for (int r = 0; r < rows; r++) {
+		float shift = rms ? 0.0f : simd_sum(off[r]) * inv_c;
+		float variance = simd_sum(square[r]) * inv_c - shift * shift;
+		mean[r] += shift;
+		rstd[r] = 1.0f / __builtin_sqrtf(variance + d->eps);
+	}
 }
 
 /* Normalised values of one vector of a row; 0 beyond the row. */
