@@ -67,7 +67,7 @@ OPS_FN double ops_round(enum plan_type type, double x)
 	(void)frexp(x, &exponent);
 	double unit = ldexp(1, (exponent < least ? least : exponent) - bits);
 	double r = nearbyint(x / unit) * unit;
-	return type == PLAN_F16 && fabs(r) > 65504 ? copysign(INFINITY, x) : r;
+	return fabs(r) > (type == PLAN_F16 ? 65504 : 0x1.fep127) ? copysign(INFINITY, x) : r;
 }
 
 OPS_FN double ops_read(enum plan_type type, const void *p, int64_t i)
