@@ -65,8 +65,8 @@
 	"json_build_object("                                                                    \
 	P("step") P("steps") P("epoch") P("tokens") P("samples") P("loss") P("validation_loss") \
 	P("perplexity") P("bits_per_byte") P("order0_bits_per_byte") P("accuracy") P("auc")     \
-	P("learning_rate") P("grad_norm") P("loss_scale") P("overflows") P("tokens_per_second")                \
-	P("samples_per_second") P("mfu") P("data_wait_share") P("eta_s")                        \
+	P("learning_rate") P("grad_norm") P("loss_scale") P("overflows")                        \
+	P("tokens_per_second") P("samples_per_second") P("mfu") P("data_wait_share") P("eta_s") \
 	"'memory_bytes', j.progress->'memory_bytes')"
 /* clang-format on */
 
