@@ -56,6 +56,7 @@ static const struct format formats[SPEC_FORMAT_COUNT] = {
 	[SPEC_FORMAT_JSONL] = { "jsonl", data_jsonl_open, LANGUAGE },
 	[SPEC_FORMAT_CSV] = { "csv", data_csv_open, TABLES | CLICKS },
 	[SPEC_FORMAT_NPY] = { "npy", data_npy_open, IMAGES | TABLES },
+	[SPEC_FORMAT_IMAGE_TAR] = { "image_tar", data_image_tar_open, IMAGES },
 	[SPEC_FORMAT_TOKENS] = { "tokens", data_tokens_open, LANGUAGE },
 };
 
