@@ -1,29 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * From a tile of sums to C: alpha, bias, activation, residual, gate, type. Runs once for each
  * element, while the sums are in the first-level cache. */
+#include "workers/engine/cpu/ops/gelu.h"
 #include "workers/engine/cpu/ops/gemm_ops.h"
-
-/* GELU in its tanh form is x * s with s = sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3). */
-#define GELU_2U 1.5957691216f /* 2 sqrt(2/pi) */
-#define GELU_CUBE 0.044715f
-
-GEMM_INLINE gv_f32 gelu_sigmoid(gv_f32 x)
-{
-	gv_f32 u2 = x * GELU_2U * (x * x * GELU_CUBE + 1.0f);
-	return 1.0f / (gv_exp(-u2) + 1.0f);
-}
-
-GEMM_INLINE gv_f32 gelu(gv_f32 x)
-{
-	return x * gelu_sigmoid(x);
-}
-
-GEMM_INLINE gv_f32 gelu_slope(gv_f32 x)
-{
-	gv_f32 s = gelu_sigmoid(x);
-	gv_f32 slope_2u = x * x * (3.0f * GELU_CUBE * GELU_2U) + GELU_2U;
-	return s + x * s * (1.0f - s) * slope_2u;
-}
 
 /* NaN stays NaN: a broken run must show. */
 GEMM_INLINE gv_f32 relu(gv_f32 x)
@@ -43,12 +22,16 @@ GEMM_INLINE gv_f32 epilogue(
 	v *= g->alpha;
 	if (bias)
 		v += gv_load(bias);
-	if (g->pre)
-		gv_store_as(type, (char *)g->pre + at, v);
+	if (g->pre || g->act == GEMM_GELU) {
+		/* GELU of what is stored, or would be: who computes it again from there has the same. */
+		char stored[GV * 4], *pre = g->pre ? (char *)g->pre + at : stored;
+		gv_store_as(type, pre, v);
+		v = gv_load_as(type, pre);
+	}
 	if (g->act == GEMM_RELU)
 		v = relu(v);
 	else if (g->act == GEMM_GELU)
-		v = gelu(v);
+		v = gelu_value(v);
 	if (g->residual)
 		v += gv_load_as(type, (const char *)g->residual + at);
 	if (g->gate_act == GEMM_RELU)
