@@ -27,7 +27,7 @@ static const unsigned FORMATS[SPEC_TASK_COUNT] = {
 		BIT(SPEC_FORMAT_IDX) | BIT(SPEC_FORMAT_NPY) | BIT(SPEC_FORMAT_IMAGE_TAR),
 	[SPEC_REGRESSION] = BIT(SPEC_FORMAT_IDX) | BIT(SPEC_FORMAT_CSV) | BIT(SPEC_FORMAT_NPY),
 	[SPEC_CLASSIFICATION] = BIT(SPEC_FORMAT_IDX) | BIT(SPEC_FORMAT_CSV) | BIT(SPEC_FORMAT_NPY),
-	[SPEC_CLICK_THROUGH] = BIT(SPEC_FORMAT_CSV) | BIT(SPEC_FORMAT_NPY),
+	[SPEC_CLICK_THROUGH] = BIT(SPEC_FORMAT_CSV),
 };
 
 static void list_words(unsigned set, const char *const *words, char ret[static WORDS_MAX])
@@ -88,7 +88,7 @@ static void check_format(struct json_obj *o, const struct job_spec *spec)
 static void check_columns(struct json_obj *o, const struct job_spec *spec)
 {
 	int count = spec->data.categorical_count;
-	if (count > 0 && count != spec->model.table_count)
+	if (count != spec->model.table_count)
 		spec_json_fail_in(o, "data", "categorical",
 			"%d columns for %d tables: name one for each table, in their order", count,
 			spec->model.table_count);

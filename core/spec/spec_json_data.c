@@ -113,10 +113,12 @@ static void read_columns(struct json_obj *o, struct job_spec *spec)
 		memset(d->label_column, 0, sizeof(d->label_column));
 		memcpy(d->label_column, label, strlen(label) + 1);
 	}
-	if (click)
+	if (click) {
+		json_obj_need(o, "categorical");
 		read_categorical(o, d);
-	else
+	} else {
 		spec_json_refuse(o, "categorical", "only click_through has tables to look values up in");
+	}
 }
 
 static void read_augmentation(struct json_obj *o, struct job_spec *spec)

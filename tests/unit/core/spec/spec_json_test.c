@@ -8,11 +8,17 @@ enum { LINE_MAX_BYTES = 1024, TEXT_MAX = 4096, FIELDS = 5 };
 
 static const char *cases_path;
 
+/* One for each table of the preset. */
+#define COLUMNS                                                                                \
+	"\"C1\",\"C2\",\"C3\",\"C4\",\"C5\",\"C6\",\"C7\",\"C8\",\"C9\",\"C10\",\"C11\",\"C12\","  \
+	"\"C13\",\"C14\",\"C15\",\"C16\",\"C17\",\"C18\",\"C19\",\"C20\",\"C21\",\"C22\",\"C23\"," \
+	"\"C24\",\"C25\",\"C26\""
+
 /* The members come first: a later duplicate would be refused, so a base leaves out what the
  * addition gives. */
 static const struct base {
 	const char *name;
-	const char *members[4][2];
+	const char *members[5][2];
 } BASES[] = {
 	{ "none", { { NULL } } },
 	{ "lm",
@@ -37,7 +43,7 @@ static const struct base {
 			{ "resources", "{\"instance_type\":\"cpu-dev\"}" } } },
 	{ "dlrm",
 		{ { "task", "\"click_through\"" }, { "model", "{\"preset\":\"dlrm-small\"}" },
-			{ "training_file", "\"file_1\"" },
+			{ "training_file", "\"file_1\"" }, { "data", "{\"categorical\":[" COLUMNS "]}" },
 			{ "resources", "{\"instance_type\":\"cpu-dev\"}" } } },
 	{ "mlp",
 		{ { "task", "\"regression\"" },
@@ -373,7 +379,8 @@ static void later_families_choose_by_themselves(void **state)
 	assert_int_equal(s.hyper.micro_batch_size, 2048);
 	assert_int_equal(s.data.format, SPEC_FORMAT_CSV);
 	assert_string_equal(s.data.label_column, "label");
-	assert_int_equal(s.data.categorical_count, 0);
+	assert_int_equal(s.data.categorical_count, 26);
+	assert_string_equal(s.data.categorical[25], "C26");
 
 	read_good("tune", "", &s);
 	assert_int_equal(s.data.format, SPEC_FORMAT_JSONL);

@@ -117,11 +117,9 @@ static void fill_dlrm(struct check_random *r, struct job_spec *s)
 	fill_widths(r, m->top, m->top_count, SPEC_HIDDEN_UNITS_MAX - 1);
 	if (m->top_count > 0)
 		m->top[m->top_count - 1]++;
-	s->data.format = pick(r, 0, 1) ? SPEC_FORMAT_CSV : SPEC_FORMAT_NPY;
-	if (s->data.format == SPEC_FORMAT_NPY)
-		return;
+	s->data.format = SPEC_FORMAT_CSV;
 	fill_text(r, s->data.label_column, SPEC_COLUMN_MAX, "abc \"\\{}[],");
-	s->data.categorical_count = pick(r, 0, 1) ? m->table_count : 0;
+	s->data.categorical_count = m->table_count;
 	for (int i = 0; i < s->data.categorical_count; i++)
 		(void)snprintf(s->data.categorical[i], SPEC_COLUMN_MAX, "C%d", i);
 }
@@ -305,15 +303,19 @@ static void presets_read_back(void **state)
 	size_t count;
 	const struct preset *all = preset_all(&count);
 	for (size_t i = 0; i < count; i++) {
-		char text[512];
+		cleanup(buf_finish) struct buf text;
 		struct job_spec s;
 		struct err err = { 0 };
 		bool pairs = all[i].task == SPEC_IMAGE_CLASSIFICATION;
-		(void)snprintf(text, sizeof(text),
-			"{\"task\":\"%s\",\"model\":{\"preset\":\"%s\"},\"training_file\":[\"a\"%s],"
-			"\"resources\":{\"instance_type\":\"cpu-dev\"}}",
-			spec_task_word(all[i].task), all[i].name, pairs ? ",\"b\"" : "");
-		if (read_text(text, &s, &err) < 0)
+		buf_init(&text, JSON_BYTES_MAX);
+		buf_printf(&text, "{\"task\":\"%s\",\"model\":{\"preset\":\"%s\"}",
+			spec_task_word(all[i].task), all[i].name);
+		for (int t = 0; t < all[i].model.table_count; t++)
+			buf_printf(&text, "%s\"C%d\"", t ? "," : ",\"data\":{\"categorical\":[", t);
+		buf_printf(&text,
+			"%s,\"training_file\":[\"a\"%s],\"resources\":{\"instance_type\":\"cpu-dev\"}}",
+			all[i].model.table_count ? "]}" : "", pairs ? ",\"b\"" : "");
+		if (read_text(buf_cstr(&text), &s, &err) < 0)
 			fail_msg("%s: %s", all[i].name, err.message);
 		assert_memory_equal(&s.model, &all[i].model, sizeof(s.model));
 		expect_round_trip(&s);
