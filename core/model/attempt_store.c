@@ -332,10 +332,11 @@ int attempt_store_place(struct db_conn *conn, const char *job_id, const char *ag
 												"  'files', " INIT_FILES("model_files",     \
 													"model_id = j.base_model_id") ") end"
 
-/* Of one device in the job's precision, from the catalogue; 0 where it does not say. */
+/* Of one device in the job's precision, from the catalogue; 0 where it does not say, and for CPUs,
+ * whose figure there is nominal. */
 #define PEAK_FLOPS                                                                 \
 	"coalesce((select (t.tflops->>coalesce(j.spec->>'precision', 'fp32'))::float8" \
-	" * 1e12 from instance_types t where t.name = j.instance_type), 0)"
+	" * 1e12 from instance_types t where t.name = j.instance_type and t.kind <> 'cpu'), 0)"
 
 /* max_runtime_s counts the training of earlier attempts too. */
 static const char poll_sql[] =

@@ -251,6 +251,36 @@ static void a_resumed_attempt_needs_its_base_only_under_lora(void **state)
 	}
 }
 
+/* MFU is a share of what the catalogue says of the job's precision. */
+static void the_attempt_knows_its_devices_peak(void **state)
+{
+	static const struct {
+		const char *type, *precision;
+		double peak;
+	} cases[] = {
+		{ "h100-80gb", "\"bf16\"", 989.4e12 },
+		{ "h100-80gb", "null", 66.9e12 },
+		{ "v100-32gb", "\"bf16\"", 0 },
+		{ "cpu-dev", "\"fp32\"", 0 },
+	};
+	struct db_conn *conn = ((struct store_fixture *)*state)->conn;
+	struct err err = { 0 };
+	struct world w;
+	make(conn, SPEC("bytes", "null"), &w);
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		struct store_json j;
+		assert_ok(db_exec(conn, NULL, &err,
+			"update jobs set instance_type = $2,"
+			" spec = spec || jsonb_build_object('precision', $3::jsonb) where id = $1",
+			DB_TEXT(w.job), DB_TEXT(cases[i].type), DB_TEXT(cases[i].precision)));
+		const struct json_val *a = polled(conn, &w, w.a.id, &j);
+		double peak = json_f64_or(json_get(a, "peak_flops"), -1);
+		if (peak < cases[i].peak * 0.999 || peak > cases[i].peak * 1.001)
+			fail_msg("%s %s: %g", cases[i].type, cases[i].precision, peak);
+		store_json_finish(&j);
+	}
+}
+
 static int count_removed(void *ctx, const char *tenant_id, const char *sha256, struct err *err)
 {
 	++*(int *)ctx;
@@ -314,6 +344,7 @@ int main(void)
 		store_test(a_trimmed_checkpoint_is_gone),
 		store_test(the_attempt_gets_weights_and_nothing_else_of_it),
 		store_test(a_resumed_attempt_needs_its_base_only_under_lora),
+		store_test(the_attempt_knows_its_devices_peak),
 		store_test(a_base_is_kept_until_its_jobs_have_ended),
 		store_test(a_job_has_one_base_at_most),
 	};
