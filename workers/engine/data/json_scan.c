@@ -95,6 +95,8 @@ int json_scan_enter(struct json_scan *s, char kind, struct err *err)
 	return 0;
 }
 
+static int string(struct json_scan *s, struct buf *out, struct err *err);
+
 /* The comma or the end of a container. */
 static int next(struct json_scan *s, char close, bool *ret_more, struct err *err)
 {
@@ -111,18 +113,23 @@ static int next(struct json_scan *s, char close, bool *ret_more, struct err *err
 	return 0;
 }
 
+/* A member's name and the colon; key NULL: only checks. */
+static int name(struct json_scan *s, struct buf *key, struct err *err)
+{
+	skip_space(s);
+	if (s->at == s->end || *s->at != '"')
+		return expected(s, "the name of a member", err);
+	int rc = string(s, key, err);
+	return rc ? rc : take(s, ':') ? 0 : expected(s, "':'", err);
+}
+
 int json_scan_key(struct json_scan *s, struct buf *key, bool *ret_more, struct err *err)
 {
 	bool more;
 	int rc = next(s, '}', &more, err);
 	if (!rc && more) {
-		skip_space(s);
-		if (s->at == s->end || *s->at != '"')
-			return expected(s, "the name of a member", err);
 		buf_reset(key);
-		rc = json_scan_string(s, key, err);
-		if (!rc && !take(s, ':'))
-			rc = expected(s, "':'", err);
+		rc = name(s, key, err);
 	}
 	if (!rc)
 		*ret_more = more;
@@ -363,12 +370,8 @@ int json_scan_skip(struct json_scan *s, struct err *err)
 		while (!rc && s->depth > outside && !more) {
 			bool in_object = object[s->depth];
 			rc = next(s, in_object ? '}' : ']', &more, err);
-			if (!rc && more && in_object) {
-				skip_space(s);
-				rc = string(s, NULL, err);
-				if (!rc && !take(s, ':'))
-					rc = expected(s, "':'", err);
-			}
+			if (!rc && more && in_object)
+				rc = name(s, NULL, err);
 		}
 		if (rc || s->depth == outside)
 			return rc;

@@ -67,6 +67,8 @@ void tokenizer_close(struct tokenizer *t)
 	free(t->plain);
 	free(t->table.slot);
 	free(t->merges.slot);
+	for (int i = 0; i < t->added_count; i++)
+		free(t->added[i].content);
 	free(t->added);
 	free(t);
 }
@@ -92,7 +94,7 @@ size_t tokenizer_token_bytes(const struct tokenizer *t, int32_t id)
 int32_t tokenizer_added_id(const struct tokenizer *t, const char *text)
 {
 	for (int i = 0; i < t->added_count; i++)
-		if (tokenizer_vocab_is(t, t->added[i].id, text, strlen(text)))
+		if (strcmp(t->added[i].content, text) == 0)
 			return t->added[i].id;
 	return -1;
 }

@@ -244,36 +244,68 @@ static int64_t next_id(const struct tokenizer *t)
 	return next;
 }
 
-static int put_added(struct tokenizer *t, struct json_scan *s, const struct buf *content,
-	int64_t id, bool normalized, struct err *err)
+/* What is looked for: behind the normalizer its normal form. */
+static int find_form(
+	const struct tokenizer *t, const struct tokenizer_added *a, struct buf *form, struct err *err)
 {
-	int64_t known = tokenizer_vocab_text_id(t, buf_cstr(content), content->len);
+	buf_init(form, TOKENIZER_ADDED_BYTES_MAX * 4);
+	size_t bytes = strlen(a->content);
+	int rc = a->normalized && t->nfc ? tokenizer_nfc(a->content, bytes, form)
+									 : buf_append(form, a->content, bytes);
+	return rc ? err_set(err, ERR_NO_MEMORY, NULL, "no memory for the tokenizer's added tokens") : 0;
+}
+
+static int put_added(
+	struct tokenizer *t, struct json_scan *s, struct tokenizer_added *a, struct err *err)
+{
+	size_t bytes = strlen(a->content);
+	int64_t known = tokenizer_vocab_text_id(t, a->content, bytes);
 	int64_t expected = known >= 0 ? known : next_id(t);
-	if (id != expected)
+	if (a->id != expected)
 		return json_scan_error(s, err,
-			"added token \"%s\" has id %lld, its place in the vocabulary gives it %lld",
-			buf_cstr(content), (long long)id, (long long)expected);
-	int rc = tokenizer_vocab_put(t, buf_cstr(content), content->len, id, true, err);
-	cleanup(buf_finish) struct buf normal = { 0 };
-	buf_init(&normal, TOKENIZER_ADDED_BYTES_MAX);
-	if (!rc && normalized && t->nfc)
-		rc = tokenizer_nfc(buf_cstr(content), content->len, &normal);
-	else if (!rc)
-		rc = buf_append(&normal, content->data, content->len);
+			"added token \"%s\" has id %d, its place in the vocabulary gives it %lld", a->content,
+			(int)a->id, (long long)expected);
+	int rc = tokenizer_vocab_put(t, a->content, bytes, a->id, true, err);
+	cleanup(buf_finish) struct buf form = { 0 };
+	if (!rc)
+		rc = find_form(t, a, &form, err);
 	if (!rc)
 		rc = tokenizer_trie_put(
-			normalized ? &t->normalized : &t->raw, normal.data, normal.len, t->added_count, err);
+			a->normalized ? &t->normalized : &t->raw, form.data, form.len, t->added_count, err);
 	if (!rc)
-		rc = tokenizer_trie_put(&t->all, normal.data, normal.len, t->added_count, err);
-	if (!rc &&
-		tokenizer_trie_overlaps(normalized ? &t->raw : &t->normalized, normal.data, normal.len))
-		rc = json_scan_error(s, err,
-			"added token \"%s\" can overlap another whose \"normalized\" differs, which is not "
-			"supported",
-			buf_cstr(content));
-	if (!rc)
-		t->added_count++;
+		rc = tokenizer_trie_put(&t->all, form.data, form.len, t->added_count, err);
 	return rc;
+}
+
+/* No token that is found before the normalizer may lie over one that is found behind it. */
+static int check_overlaps(const struct tokenizer *t, const struct json_scan *s, struct err *err)
+{
+	for (int i = 0; i < t->added_count; i++) {
+		const struct tokenizer_added *a = &t->added[i];
+		cleanup(buf_finish) struct buf form = { 0 };
+		int rc = find_form(t, a, &form, err);
+		if (rc)
+			return rc;
+		if (tokenizer_trie_overlaps(a->normalized ? &t->raw : &t->normalized, form.data, form.len))
+			return json_scan_error(s, err,
+				"added token \"%s\" can overlap another whose \"normalized\" differs, which is "
+				"not supported",
+				a->content);
+	}
+	return 0;
+}
+
+static int read_flags(struct member *m, struct tokenizer_added *a, struct err *err)
+{
+	int rc = read_flag(&m[A_SPECIAL], &a->special, err);
+	a->normalized = !a->special;
+	if (!rc)
+		rc = read_flag(&m[A_LSTRIP], &a->lstrip, err);
+	if (!rc)
+		rc = read_flag(&m[A_RSTRIP], &a->rstrip, err);
+	if (!rc)
+		rc = read_flag(&m[A_SINGLE], &a->single_word, err);
+	return rc ? rc : read_flag(&m[A_NORMALIZED], &a->normalized, err);
 }
 
 static int read_added(struct tokenizer *t, struct json_scan *s, struct err *err)
@@ -295,23 +327,18 @@ static int read_added(struct tokenizer *t, struct json_scan *s, struct err *err)
 	int64_t id;
 	struct tokenizer_added a = { 0 };
 	rc = json_scan_i64(&m[A_ID].at, &id, err);
+	if (!rc && (id < 0 || id >= TOKENIZER_TOKENS_MAX))
+		rc = json_scan_error(&m[A_ID].at, err, "an id of %lld", (long long)id);
 	if (!rc)
 		rc = json_scan_string(&m[A_CONTENT].at, &content, err);
+	if (!rc && memchr(buf_cstr(&content), 0, content.len))
+		rc = json_scan_error(&m[A_CONTENT].at, err, "an added token with a zero byte");
 	if (rc || content.len == 0)
 		return rc;
-	rc = read_flag(&m[A_SPECIAL], &a.special, err);
-	bool normalized = !a.special;
-	if (!rc)
-		rc = read_flag(&m[A_LSTRIP], &a.lstrip, err);
-	if (!rc)
-		rc = read_flag(&m[A_RSTRIP], &a.rstrip, err);
-	if (!rc)
-		rc = read_flag(&m[A_SINGLE], &a.single_word, err);
-	if (!rc)
-		rc = read_flag(&m[A_NORMALIZED], &normalized, err);
+	rc = read_flags(m, &a, err);
 	if (rc)
 		return rc;
-	if (a.single_word && normalized)
+	if (a.single_word && a.normalized)
 		return json_scan_error(s, err,
 			"added token \"%s\" is single_word and normalized, which is not supported",
 			buf_cstr(&content));
@@ -321,9 +348,14 @@ static int read_added(struct tokenizer *t, struct json_scan *s, struct err *err)
 		rc = tokenizer_pattern_word_char(t, err);
 	if (rc)
 		return rc;
+	size_t ignored;
 	a.id = (int32_t)id;
-	t->added[t->added_count] = a;
-	return put_added(t, s, &content, id, normalized, err);
+	a.content = buf_take(&content, &ignored);
+	if (!a.content)
+		return err_set(err, ERR_NO_MEMORY, NULL, "no memory for the tokenizer's added tokens");
+	rc = put_added(t, s, &a, err);
+	t->added[t->added_count++] = a;
+	return rc;
 }
 
 static int read_all_added(struct tokenizer *t, struct json_scan *s, struct err *err)
@@ -341,7 +373,7 @@ static int read_all_added(struct tokenizer *t, struct json_scan *s, struct err *
 			return json_scan_error(s, err, "more than %d added tokens", TOKENIZER_ADDED_MAX);
 		rc = read_added(t, s, err);
 	}
-	return rc;
+	return rc ? rc : check_overlaps(t, s, err);
 }
 
 int tokenizer_json_read(struct tokenizer *t, const char *text, size_t bytes, struct err *err)

@@ -48,7 +48,8 @@ struct tokenizer_node {
 };
 struct tokenizer_added {
 	int32_t id;
-	bool special, lstrip, rstrip, single_word;
+	bool special, lstrip, rstrip, single_word, normalized;
+	char *content; /* malloc'ed */
 };
 struct tokenizer_trie {
 	struct tokenizer_node *node;
@@ -95,8 +96,6 @@ int tokenizer_vocab_put(struct tokenizer *t, const char *text, size_t bytes, int
 	struct err *err) must_check;
 /* The id of a token by its text as the file has it, those only added left out; -1: none. */
 int64_t tokenizer_vocab_text_id(const struct tokenizer *t, const char *text, size_t bytes);
-/* Whether the token of an id has this text, as the file has it. */
-bool tokenizer_vocab_is(const struct tokenizer *t, int64_t id, const char *text, size_t bytes);
 /* By its bytes; -1: none. */
 int32_t tokenizer_vocab_find(const struct tokenizer *t, const char *bytes, size_t count);
 /* After the last token of the model: builds the table; all 256 bytes must be there. */

@@ -129,17 +129,6 @@ int tokenizer_vocab_put(
 	return 0;
 }
 
-bool tokenizer_vocab_is(const struct tokenizer *t, int64_t id, const char *text, size_t bytes)
-{
-	cleanup(freep) char *decoded = malloc(bytes + 1);
-	bool plain;
-	if (!decoded || t->begin[id] == UINT32_MAX)
-		return false;
-	size_t n = decode(text, bytes, decoded, &plain);
-	return t->length[id] == n && t->plain[id] == plain &&
-		memcmp(t->text + t->begin[id], decoded, n) == 0;
-}
-
 int64_t tokenizer_vocab_text_id(const struct tokenizer *t, const char *text, size_t bytes)
 {
 	cleanup(freep) char *decoded = malloc(bytes + 1);
@@ -151,7 +140,8 @@ int64_t tokenizer_vocab_text_id(const struct tokenizer *t, const char *text, siz
 		return tokenizer_vocab_find(t, decoded, n);
 	/* Few tokens are outside of the alphabet. */
 	for (int64_t id = 0; id < t->vocabulary; id++)
-		if (t->plain[id] && t->begin[id] != UINT32_MAX && tokenizer_vocab_is(t, id, text, bytes))
+		if (t->plain[id] && t->begin[id] != UINT32_MAX && t->length[id] == bytes &&
+			memcmp(t->text + t->begin[id], text, bytes) == 0)
 			return id;
 	return -1;
 }

@@ -33,6 +33,15 @@ FIXTURE_FN double fixture_random(uint64_t *state)
 			fail_msg("%s: %d %s (%s)", #call, fixture_rc, err.message, err.param); \
 	} while (0)
 
+/* The message of the test's `err` has each of the words. */
+#define assert_says(...)                                                       \
+	do {                                                                       \
+		const char *words[] = { __VA_ARGS__ };                                 \
+		for (size_t w = 0; w < ARRAY_LEN(words); w++)                          \
+			if (!strstr(err.message, words[w]))                                \
+				fail_msg("\"%s\" does not say \"%s\"", err.message, words[w]); \
+	} while (0)
+
 /* A temporary file that the test unlinks. */
 struct fixture_file {
 	char path[64];
@@ -165,4 +174,27 @@ FIXTURE_FN struct job_spec fixture_spec(enum spec_family family)
 		s.model.blocks_per_stage = 2;
 	}
 	return s;
+}
+
+/* Opens a set of one file with these bytes, which errors call "the file". */
+FIXTURE_FN int fixture_data(const struct job_spec *s, const void *bytes, size_t count,
+	const struct data_options *options, struct data **ret, struct err *err)
+{
+	struct fixture_file f = fixture_write(bytes, count);
+	struct data_file file = { f.path, "the file" };
+	int rc = data_open(s, &file, 1, "training_file", options, ret, err);
+	unlink(f.path);
+	return rc;
+}
+
+/* The same with two files, "the first" and "the second". */
+FIXTURE_FN int fixture_data_pair(const struct job_spec *s, const void *a, size_t a_bytes,
+	const void *b, size_t b_bytes, struct data **ret, struct err *err)
+{
+	struct fixture_file f[2] = { fixture_write(a, a_bytes), fixture_write(b, b_bytes) };
+	struct data_file files[2] = { { f[0].path, "the first" }, { f[1].path, "the second" } };
+	int rc = data_open(s, files, 2, "training_file", NULL, ret, err);
+	unlink(f[0].path);
+	unlink(f[1].path);
+	return rc;
 }

@@ -15,14 +15,6 @@ static int open_text(const char *bytes, size_t count, struct data **ret)
 	return rc;
 }
 
-#define assert_says(...)                                                       \
-	do {                                                                       \
-		const char *words[] = { __VA_ARGS__ };                                 \
-		for (size_t w = 0; w < ARRAY_LEN(words); w++)                          \
-			if (!strstr(err.message, words[w]))                                \
-				fail_msg("\"%s\" does not say \"%s\"", err.message, words[w]); \
-	} while (0)
-
 static void test_text_windows(void **state)
 {
 	struct data *d = NULL;
