@@ -47,9 +47,10 @@ static int open_npy(const struct data_map *m, const char *param, struct data_seg
 	if (rc)
 		return rc;
 	bool fits = a.type == DATA_U16 || a.type == DATA_U32 || a.type == DATA_I32;
-	if (a.rank != 1 || !fits)
+	if (a.rank != 1 || !fits || a.big_endian)
 		return err_set(err, ERR_INVALID_DATA, param,
-			"file %s: tokens are one dimension of u2, u4 or i4 (header at offset 0)", m->label);
+			"file %s: tokens are one dimension of u2, u4 or i4, little-endian (header at offset 0)",
+			m->label);
 	*ret = (struct data_segment){ .at = a.bytes, .token_bytes = data_array_item_bytes(a.type) };
 	*ret_count = a.dim[0];
 	return 0;

@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Text by a tokenizer, and token files: the stream is that of one pass, however many threads.
+ * usage: data_text_test FOLDER_OF_TOKENIZERS */
+#include "core/base/file.h"
+#include "tests/unit/workers/engine/data_fixture.h"
+#include "workers/engine/tokenizer/tokenizer.h"
+
+static struct err err;
+static const char *golden_dir;
+
+enum { WINDOW = 64 };
+
+static struct job_spec text_spec(void)
+{
+	struct job_spec s = fixture_spec(SPEC_GPT2);
+	s.data.tokenizer = SPEC_TOKENIZER_FILE;
+	s.data.sequence_length = WINDOW;
+	s.model.vocab_size = 800;
+	return s;
+}
+
+struct ids {
+	int32_t *id;
+	size_t count, cap;
+};
+
+static int collect(void *ctx, const int32_t *ids, size_t count, struct err *e)
+{
+	struct ids *into = ctx;
+	if (into->count + count > into->cap) {
+		into->cap = (into->count + count) * 2;
+		into->id = realloc(into->id, into->cap * sizeof(int32_t));
+	}
+	memcpy(into->id + into->count, ids, count * sizeof(int32_t));
+	into->count += count;
+	return 0;
+}
+
+static void path_of(const char *name, char path[static FILE_PATH_MAX])
+{
+	char leaf[64];
+	snprintf(leaf, sizeof(leaf), "%s.json", name);
+	assert_ok(file_join(path, golden_dir, leaf, &err));
+}
+
+static void encode(const char *path, const char *text, size_t bytes, struct ids *ret)
+{
+	struct tokenizer *t;
+	struct tokenizer_encoder *e;
+	assert_ok(tokenizer_open(path, "t", NULL, &t, &err));
+	assert_ok(tokenizer_encoder_create(t, &e, &err));
+	assert_ok(tokenizer_encode(e, text, bytes, collect, ret, &err));
+	tokenizer_encoder_destroy(e);
+	tokenizer_close(t);
+}
+
+/* Every window, the partial one too, has what the stream says. */
+static void check_stream(const struct data *d, const struct ids *want)
+{
+	const struct data_info *i = data_info(d);
+	assert_int_equal(i->tokens, want->count - 1);
+	assert_int_equal(i->samples, i->tokens / WINDOW);
+	int64_t valid = 0;
+	for (int64_t w = 0; w < data_evaluation_samples(d); w++) {
+		int32_t x[WINDOW], y[WINDOW], positions[WINDOW], starts[WINDOW];
+		struct data_batch b = {
+			.samples = 1, .input = x, .labels = y, .positions = positions, .starts = starts
+		};
+		data_read(d, w, 0, 0, &b);
+		for (int64_t k = 0; k < WINDOW; k++) {
+			size_t at = (size_t)(w * WINDOW + k);
+			assert_int_equal(x[k], at < want->count ? want->id[at] : 0);
+			assert_int_equal(y[k], at + 1 < want->count ? want->id[at + 1] : -1);
+			assert_true(positions[k] == k && starts[k] == 0);
+		}
+		valid += data_valid_rows(d, w);
+	}
+	assert_int_equal(valid, i->tokens);
+}
+
+/* Words, long runs of digits that fall on the places where the text is cut (there the parts do not
+ * fit and are done again), tokens, and white space. */
+static char *odd_text(size_t bytes)
+{
+	char *text = malloc(bytes);
+	uint64_t random = 3;
+	for (size_t i = 0; i < bytes; i++) {
+		double r = fixture_random(&random);
+		text[i] = r < -0.7 ? ' ' : r < -0.68 ? '\n' : (char)('a' + (int)((r + 1) * 13) % 26);
+	}
+	for (size_t at = 4 << 20; at + 200000 < bytes; at += 4 << 20)
+		for (size_t i = at - 100001; i < at + 100000; i++)
+			text[i] = (char)('0' + i % 10);
+	for (size_t at = 12345; at + 100 < bytes; at += 100003)
+		memcpy(text + at, "<|end_of_text|>", 15);
+	return text;
+}
+
+static void test_parts_are_one_pass(void **state)
+{
+	enum { BYTES = 13 << 20 };
+	const char *const tokenizers[] = { "llama3", "gpt2", "odd" };
+	char *text = odd_text(BYTES);
+	struct job_spec s = text_spec();
+	for (size_t i = 0; i < ARRAY_LEN(tokenizers); i++) {
+		char path[FILE_PATH_MAX];
+		struct ids want = { 0 };
+		path_of(tokenizers[i], path);
+		encode(path, text, BYTES, &want);
+		for (int threads = 1; threads <= 3; threads += 2) {
+			struct data_options o = { .tokenizer_path = path, .threads = threads };
+			struct data *d = NULL;
+			assert_ok(fixture_data(&s, text, BYTES, &o, &d, &err));
+			check_stream(d, &want);
+			data_close(d);
+		}
+		free(want.id);
+	}
+	free(text);
+}
+
+static void test_files_follow(void **state)
+{
+	char path[FILE_PATH_MAX];
+	struct ids want = { 0 };
+	path_of("gpt2", path);
+	const char *const texts[2] = { "In the beginning God created the heaven", " and the earth." };
+	struct fixture_file f[2];
+	struct data_file files[2];
+	for (int i = 0; i < 2; i++) {
+		encode(path, texts[i], strlen(texts[i]), &want);
+		f[i] = fixture_write(texts[i], strlen(texts[i]));
+		files[i] = (struct data_file){ f[i].path, "part" };
+	}
+	struct job_spec s = text_spec();
+	struct data_options o = { .tokenizer_path = path, .scratch_dir = "/tmp" };
+	struct data *d = NULL;
+	s.data.sequence_length = 8;
+	assert_ok(data_open(&s, files, 2, "training_file", &o, &d, &err));
+	assert_int_equal(data_info(d)->tokens, want.count - 1);
+	assert_int_equal(data_info(d)->vocabulary, 757);
+	assert_true(fabs(data_info(d)->bytes_per_token - 54.0 / (double)(want.count - 1)) < 1e-12);
+	int32_t x[8], y[8];
+	data_read(d, 1, 0, 0, &(struct data_batch){ .input = x, .labels = y });
+	assert_memory_equal(x, want.id + 8, sizeof(x));
+	assert_memory_equal(y, want.id + 9, sizeof(y));
+	data_close(d);
+	d = NULL;
+	s.model.vocab_size = 700;
+	assert_int_equal(data_open(&s, files, 2, "training_file", &o, &d, &err), ERR_INVALID_DATA);
+	assert_says("757 tokens", "vocab_size is 700");
+	s.model.vocab_size = 0;
+	s.data.sequence_length = 100;
+	assert_int_equal(data_open(&s, files, 2, "training_file", &o, &d, &err), ERR_INVALID_DATA);
+	assert_says("tokens", "needs 101");
+	o.tokenizer_path = NULL;
+	assert_int_equal(data_open(&s, files, 2, "training_file", &o, &d, &err), ERR_INVALID_DATA);
+	assert_string_equal(err.param, "data.tokenizer");
+	o.tokenizer_path = "/nonexistent";
+	assert_int_equal(data_open(&s, files, 2, "training_file", &o, &d, &err), ERR_IO);
+	o.tokenizer_path = path;
+	o.scratch_dir = "/nonexistent";
+	assert_int_equal(data_open(&s, files, 2, "training_file", &o, &d, &err), ERR_IO);
+	assert_says("/nonexistent");
+	for (int i = 0; i < 2; i++)
+		unlink(f[i].path);
+	free(want.id);
+}
+
+static void test_word_too_long(void **state)
+{
+	size_t bytes = TOKENIZER_WORD_MAX_BYTES * 3;
+	char *text = malloc(bytes), path[FILE_PATH_MAX];
+	memset(text, 'z', bytes);
+	path_of("gpt2", path);
+	struct job_spec s = text_spec();
+	struct data_options o = { .tokenizer_path = path };
+	struct data *d = NULL;
+	assert_int_equal(fixture_data(&s, text, bytes, &o, &d, &err), ERR_INVALID_DATA);
+	assert_says("the file", "offset 0", "a word of");
+	assert_string_equal(err.param, "training_file");
+	free(text);
+}
+
+/* ---- token files ---- */
+
+static struct job_spec tokens_spec(void)
+{
+	struct job_spec s = text_spec();
+	s.data.format = SPEC_FORMAT_TOKENS;
+	s.data.sequence_length = 4;
+	return s;
+}
+
+static size_t npy(unsigned char *into, const char *type, int count, int bytes)
+{
+	char dict[128];
+	int n = snprintf(dict, sizeof(dict),
+		"{'descr': '%s', 'fortran_order': False, 'shape': (%d,), }", type, count);
+	memcpy(into, "\x93NUMPY\1\0\x76\0", 10);
+	memset(into + 10, ' ', 118);
+	memcpy(into + 10, dict, (size_t)n);
+	into[127] = '\n';
+	memset(into + 128, 0, (size_t)(count * bytes));
+	for (int i = 0; i < count; i++)
+		into[128 + i * bytes] = (unsigned char)(i + 100);
+	return 128 + (size_t)(count * bytes);
+}
+
+static size_t bin(unsigned char *into, uint32_t magic, uint32_t version, uint32_t count, int tokens)
+{
+	const uint32_t header[3] = { magic, version, count };
+	memset(into, 0, 1024);
+	memcpy(into, header, sizeof(header));
+	for (int i = 0; i < tokens; i++) {
+		into[1024 + 2 * i] = (unsigned char)(i + 100);
+		into[1024 + 2 * i + 1] = 1;
+	}
+	return 1024 + (size_t)tokens * 2;
+}
+
+static void test_tokens(void **state)
+{
+	struct job_spec s = tokens_spec();
+	unsigned char bytes[4096];
+	const char *const types[] = { "<u2", "<u4", "<i4" };
+	int32_t x[4], y[4];
+	for (size_t i = 0; i < ARRAY_LEN(types); i++) {
+		struct data *d = NULL;
+		size_t n = npy(bytes, types[i], 11, types[i][2] - '0');
+		assert_ok(fixture_data(&s, bytes, n, NULL, &d, &err));
+		assert_true(data_info(d)->samples == 2 && data_info(d)->tokens == 10);
+		assert_int_equal(data_info(d)->vocabulary, 111);
+		assert_int_equal(data_valid_rows(d, 2), 2);
+		data_read(d, 1, 0, 0, &(struct data_batch){ .input = x, .labels = y });
+		assert_true(x[0] == 104 && x[3] == 107 && y[0] == 105 && y[3] == 108);
+		data_close(d);
+	}
+	struct data *d = NULL;
+	assert_ok(fixture_data(&s, bytes, bin(bytes, 20240520, 1, 6, 6), NULL, &d, &err));
+	data_read(d, 0, 0, 0, &(struct data_batch){ .input = x, .labels = y });
+	assert_true(x[0] == 356 && y[3] == 360);
+	assert_int_equal(data_info(d)->vocabulary, 362);
+	data_close(d);
+}
+
+#define refuse_tokens(count, ...)                                                           \
+	do {                                                                                    \
+		struct data *d = NULL;                                                              \
+		assert_int_equal(fixture_data(&s, bytes, count, NULL, &d, &err), ERR_INVALID_DATA); \
+		assert_says("the file", __VA_ARGS__);                                               \
+	} while (0)
+
+static void test_tokens_refused(void **state)
+{
+	struct job_spec s = tokens_spec();
+	unsigned char bytes[4096];
+	refuse_tokens(bin(bytes, 20240521, 1, 6, 6), "neither", "offset 0");
+	refuse_tokens(bin(bytes, 20240520, 2, 6, 6), "version 2", "offset 4");
+	refuse_tokens(bin(bytes, 20240520, 1, 7, 6), "promises 7 tokens", "1036 bytes");
+	refuse_tokens(bin(bytes, 20240520, 1, 0xffffffff, 6), "promises 4294967295");
+	refuse_tokens((bin(bytes, 20240520, 1, 6, 6), 100), "truncated");
+	refuse_tokens(bin(bytes, 20240520, 1, 3, 3), "3 tokens", "needs 5");
+	refuse_tokens(npy(bytes, ">u2", 11, 2), "u2, u4 or i4");
+	refuse_tokens(npy(bytes, "<f4", 11, 4), "u2, u4 or i4");
+	refuse_tokens(npy(bytes, "<i8", 11, 8), "u2, u4 or i4");
+	refuse_tokens((npy(bytes, "<i4", 11, 4), bytes[128 + 4 * 3 + 3] = 0xff, 128 + 44), "item 3",
+		"offset 140", "token -");
+	s.model.vocab_size = 105;
+	refuse_tokens(npy(bytes, "<u2", 11, 2), "token 105", "item 5", "0 to 104");
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_parts_are_one_pass),
+		cmocka_unit_test(test_files_follow),
+		cmocka_unit_test(test_word_too_long),
+		cmocka_unit_test(test_tokens),
+		cmocka_unit_test(test_tokens_refused),
+	};
+	if (argc < 2)
+		return 2;
+	golden_dir = argv[1];
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
