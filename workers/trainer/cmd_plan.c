@@ -2,6 +2,7 @@
  * trainyard-trainer plan SPEC.json: what a job needs, without data and without a device. */
 #include "workers/trainer/command.h"
 
+#include "workers/plan/plan_table.h"
 #include "workers/trainer/message.h"
 #include "workers/trainer/options.h"
 #include "workers/trainer/spec_file.h"
@@ -43,10 +44,12 @@ static int run(void *ctx, struct err *err)
 		message_plan(plan, &text);
 		buf_char(&text, '\n');
 	} else {
-		message_plan(plan, &text);
+		rc = plan_table_write(plan, &text, err);
 	}
-	if (text.failed != 0)
-		return err_set(err, text.failed, NULL, "the table does not fit");
+	if (rc == 0 && text.failed != 0)
+		rc = err_set(err, text.failed, NULL, "the table does not fit");
+	if (rc < 0)
+		return rc;
 	fputs(buf_cstr(&text), stdout);
 	return COMMAND_OK;
 }
