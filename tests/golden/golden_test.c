@@ -88,7 +88,7 @@ static struct golden open_golden(const char *name, enum spec_precision precision
 	struct err err = { 0 };
 	char path[FILE_PATH_MAX];
 	join(path, name, "spec.json");
-	must(spec_file_read(path, &g.spec, &err), err);
+	must(spec_file_read(path, NULL, &g.spec, &err), err);
 	g.spec.precision = precision;
 	join(path, name, "init.safetensors");
 	must(safetensors_open(path, &g.init, &err), err);
@@ -249,9 +249,11 @@ static void check_steps(struct golden *g)
 		must(engine_step(g->engine, &s, &err), err);
 		assert_false(s.non_finite);
 		double slack = i == 0 ? 1 : 2;
-		compare(g, "loss", "", fabs(s.loss - losses[i]) / losses[i],
+		char at[16];
+		snprintf(at, sizeof(at), "at step %d", i + 1);
+		compare(g, "loss", at, fabs(s.loss - losses[i]) / losses[i],
 			g->precision == SPEC_FP32 ? FP32_RELATIVE : slack * allowed(g, "loss"));
-		compare(g, "gradient norm", "", fabs(s.grad_norm - norms[i]) / norms[i],
+		compare(g, "gradient norm", at, fabs(s.grad_norm - norms[i]) / norms[i],
 			g->precision == SPEC_FP32 ? FP32_RELATIVE : slack * 0.02);
 		if (i == 0)
 			check_gradients(g);
