@@ -58,10 +58,15 @@ static const char *const access_of[PLAN_OP_COUNT] = {
 	[PLAN_OP_AVERAGE] = "rm",
 };
 
-/* The values of one buffer: of the whole, or of parts of its rows by their first element. */
+/* Columns [shift, shift + width) of rows of `row` elements; width 0 = whole rows. */
+struct span {
+	int64_t shift, width, row;
+};
+
+/* The values of one buffer: of the whole, or of parts of its rows. */
 struct cell {
 	int count;
-	int64_t shift[PARTS_MAX];
+	struct span span[PARTS_MAX];
 	uint64_t hash[PARTS_MAX];
 	int writer[PARTS_MAX];
 };
@@ -117,42 +122,63 @@ static void flow_finish(struct flow *f)
 	free(f->together);
 }
 
-static uint64_t read_value(struct flow *f, int op, int buffer, int64_t shift)
+/* Whether parts make whole rows. */
+static bool tiles(const struct cell *c)
+{
+	int64_t at = 0;
+	for (bool found = true; found && at < c->span[0].row;) {
+		found = false;
+		for (int i = 0; i < c->count && !found; i++)
+			if (c->span[i].shift == at && c->span[i].row == c->span[0].row) {
+				at += c->span[i].width;
+				found = true;
+			}
+	}
+	return at == c->span[0].row;
+}
+
+static uint64_t read_part(struct flow *f, int buffer, int i)
+{
+	const struct cell *c = &f->cells[buffer];
+	if (!persists(f->p, buffer) || c->writer[i] > 0)
+		f->used[c->writer[i]] = true;
+	return c->hash[i];
+}
+
+static uint64_t read_value(struct flow *f, int op, int buffer, struct span span)
 {
 	const struct plan *p = f->p;
 	const struct cell *c = &f->cells[buffer];
 	if (f->taker[buffer] >= 0)
 		fail_msg("%s %s reads %s, over which %s wrote", p->ops[op].name,
 			plan_op_word(p->ops[op].kind), p->buffers[buffer].name, p->ops[f->taker[buffer]].name);
-	if (c->count == 0)
+	for (int i = 0; i < c->count; i++)
+		if (memcmp(&c->span[i], &span, sizeof(span)) == 0)
+			return read_part(f, buffer, i);
+	if (c->count == 0 || (c->span[0].width > 0 && !tiles(c)))
 		fail_msg("%s %s reads %s, which nobody wrote", p->ops[op].name,
 			plan_op_word(p->ops[op].kind), p->buffers[buffer].name);
-	uint64_t h = c->hash[0];
-	for (int i = 0; i < c->count; i++) {
-		if (i > 0 || c->shift[i] != 0)
-			h = mix(mix(h, (uint64_t)c->shift[i]), c->hash[i]);
-		if (!persists(p, buffer) || c->writer[i] > 0)
-			f->used[c->writer[i]] = true;
-	}
-	return shift == 0 ? h : mix(h, (uint64_t)shift);
+	uint64_t h = mix((uint64_t)span.shift, (uint64_t)span.width);
+	for (int i = 0; i < c->count; i++)
+		h = mix(mix(h, (uint64_t)c->span[i].shift), read_part(f, buffer, i));
+	return h;
 }
 
-/* part >= 0: only the columns that begin there. */
-static void write_value(struct flow *f, int op, int buffer, int64_t part, uint64_t hash)
+static void write_value(struct flow *f, int op, int buffer, struct span span, uint64_t hash)
 {
 	const struct plan *p = f->p;
 	struct cell *c = &f->cells[buffer];
 	size_t n = (size_t)p->buffer_count;
-	if (f->taker[buffer] >= 0 || part < 0)
+	if (f->taker[buffer] >= 0 || span.width == 0 || (c->count > 0 && c->span[0].width == 0))
 		c->count = 0;
 	f->taker[buffer] = -1;
 	int at = 0;
-	while (at < c->count && c->shift[at] != (part < 0 ? 0 : part))
+	while (at < c->count && c->span[at].shift != span.shift)
 		at++;
 	assert_true(at < PARTS_MAX);
 	if (at == c->count)
 		c->count++;
-	c->shift[at] = part < 0 ? 0 : part;
+	c->span[at] = span;
 	c->hash[at] = hash;
 	c->writer[at] = op;
 	for (int k = 0; k < p->buffer_count; k++)
@@ -162,16 +188,33 @@ static void write_value(struct flow *f, int op, int buffer, int64_t part, uint64
 		f->used[op] = true;
 }
 
-/* Which columns an operand that is written covers; -1 = whole rows. */
-static int64_t part_of(const struct plan_op *op, int i)
+/* Which columns an operand covers. */
+static struct span span_of(const struct plan_op *op, int i)
 {
-	if (op->kind == PLAN_OP_LINEAR)
-		return op->dim[4] > op->dim[2] ? op->shift[i] : -1;
-	if (op->kind == PLAN_OP_LINEAR_BACKWARD_DATA)
-		return op->dim[4] > op->dim[1] ? op->shift[i] : -1;
-	if (op->kind == PLAN_OP_EMBEDDING_BAG)
-		return (op->dim[4] + 1) * op->dim[2];
-	return -1;
+	const int64_t *d = op->dim;
+	int64_t width = 0, row = 0, shift = op->shift[i];
+	switch (op->kind) {
+	case PLAN_OP_LINEAR:
+		width = i == 0 ? d[1] : d[2];
+		row = i == 0 ? d[3] : i >= 3 ? d[4] : d[2];
+		break;
+	case PLAN_OP_LINEAR_BACKWARD_DATA:
+		width = i == 0 ? d[2] : d[1];
+		row = i == 0 ? d[3] : i >= 2 ? d[4] : d[1];
+		break;
+	case PLAN_OP_LINEAR_BACKWARD_WEIGHT:
+		width = i == 0 ? d[1] : d[2];
+		row = i == 0 ? d[3] : i == 1 ? d[4] : d[2];
+		break;
+	case PLAN_OP_EMBEDDING_BAG:
+		width = i == 2 ? d[2] : 0;
+		row = d[5] * d[2];
+		shift = (d[4] + 1) * d[2];
+		break;
+	default: break;
+	}
+	assert_true(width <= row || width == 0);
+	return width < row && width > 0 ? (struct span){ shift, width, row } : (struct span){ 0 };
 }
 
 static char access_at(const struct plan_op *op, int i)
@@ -193,9 +236,9 @@ static void run_op(struct flow *f, int o)
 	h = mix(h, gelu ? 0 : op->act);
 	for (int i = 0; access[i]; i++)
 		if (op->operand[i] >= 0 && access_at(op, i) != 'w')
-			h = mix(mix(h, (uint64_t)i), read_value(f, o, op->operand[i], op->shift[i]));
+			h = mix(mix(h, (uint64_t)i), read_value(f, o, op->operand[i], span_of(op, i)));
 	if (op->kind == PLAN_OP_GELU)
-		h = mix(9, read_value(f, o, op->operand[0], 0));
+		h = mix(9, read_value(f, o, op->operand[0], (struct span){ 0 }));
 	for (int i = 0; access[i]; i++) {
 		if (op->operand[i] < 0 || access_at(op, i) == 'r')
 			continue;
@@ -204,12 +247,12 @@ static void run_op(struct flow *f, int o)
 			value = gelu && i == 3 ? mix(mix(9, h), 1) : h;
 		if (op->kind == PLAN_OP_GELU)
 			value = mix(h, 1);
-		write_value(f, o, op->operand[i], part_of(op, i), value);
+		write_value(f, o, op->operand[i], span_of(op, i), value);
 	}
 	for (int i = (int)strlen(access); i < PLAN_OPERANDS_MAX; i++)
 		assert_int_equal(op->operand[i], -1);
 	if (op->workspace >= 0)
-		write_value(f, o, op->workspace, -1, h);
+		write_value(f, o, op->workspace, (struct span){ 0 }, h);
 }
 
 static void run_ops(struct flow *f, int begin, int end)
@@ -235,7 +278,7 @@ static void check_flow(const struct plan *p)
 	int results[] = { p->hidden, p->output, p->row_loss };
 	for (size_t i = 0; i < ARRAY_LEN(results); i++)
 		if (results[i] >= 0)
-			(void)read_value(&f, p->backward_begin - 1, results[i], 0);
+			(void)read_value(&f, p->backward_begin - 1, results[i], (struct span){ 0 });
 	flow_finish(&f);
 }
 
@@ -423,7 +466,7 @@ static uint64_t gradients_hash(const struct job_spec *s, bool *moved)
 	flow_init(&f, p);
 	flow_init(&before, p);
 	run_ops(&f, 0, p->optimize_begin);
-	uint64_t h = read_value(&f, 0, p->row_loss, 0);
+	uint64_t h = read_value(&f, 0, p->row_loss, (struct span){ 0 });
 	*moved = true;
 	for (int i = 0; i < p->param_count; i++) {
 		const struct plan_param *q = &p->params[i];

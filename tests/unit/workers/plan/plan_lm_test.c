@@ -346,6 +346,7 @@ static void test_llama(void **state)
 	/* Values follow 32 elements of queries and 16 of keys. */
 	const struct plan_op *op = find_op(p, PLAN_OP_LINEAR, "model.layers.1.self_attn.v_proj");
 	assert_true(op->transposed && op->shift[3] == 48 && op->dim[4] == 64 && op->dim[2] == 16);
+	assert_int_equal(find_op(p, PLAN_OP_LINEAR, "model.layers.1.self_attn.k_proj")->shift[3], 32);
 	op = find_op(p, PLAN_OP_LINEAR_BACKWARD_DATA, "model.layers.1.self_attn.v_proj");
 	assert_true(op->shift[0] == 48 && op->dim[3] == 64);
 	assert_int_equal(op->operand[3], op->operand[2]); /* added to what q and k left */
