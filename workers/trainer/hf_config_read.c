@@ -11,7 +11,12 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { OWN_TEXT_MAX = 64 * 1024, STAGES_MAX = SPEC_CHANNELS_MAX, BOTTLENECK_TIMES = 4 };
+enum {
+	CONFIG_BYTES_MAX = 8 * 1024 * 1024, /* names of 64 Ki classes */
+	OWN_TEXT_MAX = 64 * 1024,
+	STAGES_MAX = SPEC_CHANNELS_MAX,
+	BOTTLENECK_TIMES = 4
+};
 
 /* A field whose value decides whether the model is one of ours. */
 struct rule {
@@ -196,10 +201,10 @@ int hf_config_read(const char *dir, struct spec_model *ret, struct err *err)
 	if (rc == 0 && !file_exists(path))
 		rc = err_set(err, ERR_INVALID_DATA, NULL, "%s has no config.json", dir);
 	if (rc == 0)
-		rc = file_read(path, JSON_BYTES_MAX, &text, &bytes, err);
+		rc = file_read(path, CONFIG_BYTES_MAX, &text, &bytes, err);
 	if (rc < 0)
 		return rc;
-	rc = json_doc_parse(text, bytes, JSON_BYTES_MAX, &doc, &why);
+	rc = json_doc_parse(text, bytes, CONFIG_BYTES_MAX, &doc, &why);
 	if (rc == 0)
 		rc = translate(json_doc_root(doc), &form, &why);
 	if (rc == 0 && form.failed != 0)

@@ -12,6 +12,7 @@ struct notes {
 	char t[NOTES_MAX][16];
 	int64_t step[NOTES_MAX];
 	double loss[NOTES_MAX];
+	char json[NOTES_MAX][1024]; /* the beginning */
 	int count;
 	int64_t acked;
 	/* orders: what is said once the loop has reached the step */
@@ -34,6 +35,7 @@ static int on_message(
 	snprintf(n->t[n->count], sizeof(n->t[0]), "%s", json_str_or(json_get(v, "t"), ""));
 	n->step[n->count] = json_i64_or(json_get(v, "step"), -1);
 	n->loss[n->count] = json_f64_or(json_get(v, "loss"), 0);
+	snprintf(n->json[n->count], sizeof(n->json[0]), "%s", json);
 	if (strcmp(n->t[n->count], "checkpoint") == 0 || strcmp(n->t[n->count], "training") == 0)
 		assert_false(droppable);
 	n->count++;
@@ -246,6 +248,95 @@ static void a_resumed_run_ends_the_same(void **state)
 	}
 }
 
+/* Every step's line, as `run` prints it. */
+static void steps_tell_their_rates_and_samples(void **state)
+{
+	struct fixture *f = *state;
+	static struct notes n;
+	struct loop_result r;
+	struct err err = { 0 };
+	int64_t seen[12 * 4] = { 0 };
+	n = (struct notes){ .acked = INT64_MAX };
+	f->inputs.peak_flops = 1e12;
+	struct session *s =
+		run(f, &n, (struct loop){ .every_step = true, .sample_ids = true }, NULL, &r);
+	f->inputs.peak_flops = 0;
+	int64_t samples = data_info(s->training)->samples;
+	for (int64_t step = 1; step <= 12; step++) {
+		cleanup(json_doc_freep) struct json_doc *doc = NULL;
+		const char *json = n.json[where(&n, "step", step)];
+		assert_int_equal(json_doc_parse(json, strlen(json), JSON_BYTES_MAX, &doc, &err), 0);
+		const struct json_val *v = json_doc_root(doc), *ids = json_get(v, "sample_ids");
+		double per_second = json_f64_or(json_get(v, "tokens_per_second"), 0);
+		double mfu = json_f64_or(json_get(v, "mfu"), 0);
+		double share = json_f64_or(json_get(v, "data_wait_share"), -1);
+		assert_true(per_second > 0 && share >= 0 && share <= 1);
+		/* both are of the same time: 64 tokens a step */
+		double flops = mfu * 1e12 * 64 / per_second;
+		assert_true(
+			flops > 0.999 * s->plan->flops_per_step && flops < 1.001 * s->plan->flops_per_step);
+		assert_int_equal(
+			json_i64_or(json_get(v, "memory_bytes"), 0), engine_memory_bytes(s->engine));
+		assert_int_equal(json_array_len(ids), 4);
+		for (size_t i = 0; i < 4; i++)
+			seen[(step - 1) * 4 + (int64_t)i] = json_i64_or(json_array_at(ids, i), -1);
+	}
+	for (int i = 0; i < 12 * 4; i++) {
+		assert_int_equal(
+			seen[i], data_sample_at(samples, (uint64_t)f->spec.seed, f->spec.data.shuffle, i));
+		for (int k = 0; k < i && i < samples; k++)
+			assert_true(seen[i] != seen[k]); /* once an epoch */
+	}
+	session_close(s);
+	n = (struct notes){ .acked = INT64_MAX };
+	session_close(run(f, &n, (struct loop){ .every_step = true }, NULL, &r));
+	const char *json = n.json[where(&n, "step", 1)];
+	assert_non_null(strstr(json, "\"mfu\":null")); /* no peak, no figure */
+	assert_null(strstr(json, "sample_ids"));
+}
+
+static void steps_are_traced(void **state)
+{
+	struct fixture *f = *state;
+	static struct notes n;
+	struct loop_result r;
+	n = (struct notes){ .acked = INT64_MAX };
+	session_close(run(f, &n,
+		(struct loop){ .profile_dir = fixture_path(f, "profile"), .profile_steps = 3 }, NULL, &r));
+	assert_string_equal(r.outcome, "succeeded");
+	assert_true(exists(f, "profile/step-1.json"));
+	assert_true(exists(f, "profile/step-3.json"));
+	assert_false(exists(f, "profile/step-4.json"));
+	assert_true(exists(f, "profile/summary.json"));
+}
+
+/* A learning rate that jumps cannot be had from a spec; one that is far too high from the start
+ * after a calm beginning can: warm-up up to it. */
+static void a_loss_that_comes_apart_fails_the_job(void **state)
+{
+	struct fixture *f = *state;
+	struct job_spec before = f->spec;
+	static struct notes n;
+	struct loop_result r;
+	n = (struct notes){ .acked = INT64_MAX };
+	f->spec.hyper.optimizer = SPEC_SGD;
+	f->spec.hyper.momentum = 0;
+	f->spec.hyper.weight_decay = 0;
+	f->spec.hyper.schedule = SPEC_LINEAR;
+	f->spec.hyper.learning_rate = 1000;
+	f->spec.hyper.warmup_steps = 1000;
+	f->spec.hyper.grad_clip = 1;
+	f->spec.hyper.max_steps = 1500;
+	f->spec.checkpoint_every_steps = f->spec.evaluation_every_steps = 0;
+	session_close(run(f, &n, (struct loop){ 0 }, NULL, &r));
+	f->spec = before;
+	assert_string_equal(r.outcome, "failed");
+	assert_string_equal(r.reason, "loss_spike");
+	assert_non_null(strstr(r.message, "learning_rate"));
+	assert_int_equal(count(&n, "log"), 1);
+	assert_int_equal(where(&n, "checkpoint", r.step), n.count - 1);
+}
+
 static void a_loss_that_is_not_finite_fails_the_job(void **state)
 {
 	struct fixture *f = *state;
@@ -294,6 +385,9 @@ int main(void)
 		cmocka_unit_test(a_checkpoint_is_taken_when_asked_for),
 		cmocka_unit_test(a_slow_yard_skips_periodic_checkpoints_only),
 		cmocka_unit_test(a_resumed_run_ends_the_same),
+		cmocka_unit_test(steps_tell_their_rates_and_samples),
+		cmocka_unit_test(steps_are_traced),
+		cmocka_unit_test(a_loss_that_comes_apart_fails_the_job),
 		cmocka_unit_test(a_loss_that_is_not_finite_fails_the_job),
 		cmocka_unit_test(the_time_limit_leaves_a_checkpoint),
 	};

@@ -78,12 +78,12 @@ FIXTURE_FN int fixture_teardown(void **state)
 	return rc;
 }
 
-/* "<dir>/<name>"; the text lives until the fourth next call. */
+/* "<dir>/<name>"; the text lives until the 64th next call. */
 FIXTURE_FN const char *fixture_path(const struct fixture *f, const char *name)
 {
-	static char paths[4][160];
+	static char paths[64][160];
 	static int next;
-	char *path = paths[next++ % 4];
+	char *path = paths[next++ % 64];
 	snprintf(path, sizeof(paths[0]), "%s/%s", f->dir, name);
 	return path;
 }

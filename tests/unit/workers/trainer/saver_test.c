@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Tests workers/trainer/saver.c on a real engine: what is written while training goes on is what
+ * would have been written had it stood still; nothing grows; errors arrive. */
+#include "tests/unit/workers/trainer/trainer_fixture.h"
+
+#include "workers/trainer/manifest.h"
+#include "workers/trainer/saver.h"
+
+#include <dirent.h>
+
+enum { SAVES = 50, GROWTH_KIB_MAX = 1024 };
+
+struct watch {
+	struct saver *saver;
+	const struct plan *plan;
+	int held;
+};
+
+static void on_operation(
+	void *ctx, const struct plan_op *op, int64_t micro, int64_t begin_ns, int64_t end_ns)
+{
+	struct watch *w = ctx;
+	(void)begin_ns;
+	(void)end_ns;
+	if (micro == w->plan->micro_steps - 1 && op == &w->plan->ops[w->plan->optimize_begin - 1]) {
+		saver_hold(w->saver, NULL, NULL);
+		w->held++;
+	}
+}
+
+static void step(struct session *s)
+{
+	struct engine_step e;
+	struct err err = { 0 };
+	assert_int_equal(engine_step(s->engine, &e, &err), 0);
+	s->metrics.has_loss = true;
+	s->metrics.loss = e.loss;
+}
+
+static struct session *open_session(struct fixture *f)
+{
+	struct err err = { 0 };
+	struct session *s = NULL;
+	if (session_open(&f->spec, &f->inputs, &s, &err) < 0)
+		fail_msg("%s: %s", err.param, err.message);
+	return s;
+}
+
+static void same_folder(struct fixture *f, const char *a, const char *b)
+{
+	struct err err = { 0 };
+	char hash[2][DIGEST_HEX_MAX];
+	assert_int_equal(digest_file(fixture_path(f, a), hash[0], NULL, &err), 0);
+	assert_int_equal(digest_file(fixture_path(f, b), hash[1], NULL, &err), 0);
+	assert_string_equal(hash[0], hash[1]); /* a manifest has the hashes of all the others */
+}
+
+static void what_is_written_beside_training_is_the_step_s_own(void **state)
+{
+	struct fixture *f = *state;
+	struct err err = { 0 };
+	const char *beside = fixture_path(f, "beside"), *still = fixture_path(f, "still");
+	assert_int_equal(file_mkdir(beside, &err), 0);
+	assert_int_equal(file_mkdir(still, &err), 0);
+	struct session *s = open_session(f), *t = open_session(f);
+	struct hf_model model = session_model(s), twin = session_model(t);
+	struct saver *saver = NULL;
+	assert_int_equal(saver_create(&model, &saver, &err), 0);
+	struct watch w = { .saver = saver, .plan = s->plan };
+	engine_trace(s->engine, on_operation, &w);
+	for (int i = 0; i < 6; i++) {
+		bool whole = true;
+		int64_t at = 0;
+		step(s);
+		step(t);
+		assert_int_equal(saver_begin(saver, &s->metrics, beside, &whole, &err), 0);
+		assert_false(whole);
+		assert_true(saver_busy(saver));
+		step(s); /* goes on at once, and waits before it updates */
+		assert_false(saver_reading(saver));
+		assert_int_equal(saver_finish(saver, NULL, NULL, &err), 0);
+		assert_false(saver_busy(saver));
+		assert_int_equal(checkpoint_write(&twin, &t->metrics, still, &at, &err), 0);
+		assert_int_equal(at, 2 * i + 1);
+		char a[64], b[64];
+		snprintf(a, sizeof(a), "beside/step-%d/manifest.json", 2 * i + 1);
+		snprintf(b, sizeof(b), "still/step-%d/manifest.json", 2 * i + 1);
+		same_folder(f, a, b);
+		step(t);
+	}
+	assert_int_equal(w.held, 12);
+	saver_destroy(saver);
+	session_close(s);
+	session_close(t);
+}
+
+static int64_t resident_kib(void)
+{
+	char line[256];
+	int64_t kib = -1;
+	FILE *file = fopen("/proc/self/status", "re");
+	assert_non_null(file);
+	while (fgets(line, sizeof(line), file) != NULL)
+		if (strncmp(line, "VmRSS:", 6) == 0)
+			kib = strtoll(line + 6, NULL, 10);
+	fclose(file);
+	return kib;
+}
+
+static int descriptors(void)
+{
+	int count = 0;
+	DIR *d = opendir("/proc/self/fd");
+	assert_non_null(d);
+	while (readdir(d) != NULL)
+		count++;
+	closedir(d);
+	return count;
+}
+
+static void fifty_saves_take_no_more_than_one(void **state)
+{
+	struct fixture *f = *state;
+	struct err err = { 0 };
+	struct manifest m;
+	const char *parent = fixture_path(f, "fifty");
+	char place[64];
+	int64_t after_first = 0;
+	int open_first = 0;
+	assert_int_equal(file_mkdir(parent, &err), 0);
+	struct session *s = open_session(f);
+	struct hf_model model = session_model(s);
+	struct saver *saver = NULL;
+	assert_int_equal(saver_create(&model, &saver, &err), 0);
+	for (int i = 1; i <= SAVES; i++) {
+		bool whole;
+		step(s);
+		assert_int_equal(saver_begin(saver, &s->metrics, parent, &whole, &err), 0);
+		if (saver_finish(saver, NULL, NULL, &err) < 0)
+			fail_msg("%s", err.message);
+		if (i == 5) {
+			after_first = resident_kib();
+			open_first = descriptors();
+		}
+	}
+	assert_true(resident_kib() - after_first <= GROWTH_KIB_MAX);
+	assert_int_equal(descriptors(), open_first);
+	for (int i = 1; i <= SAVES; i++) {
+		snprintf(place, sizeof(place), "fifty/step-%d", i);
+		assert_int_equal(manifest_verify(fixture_path(f, place), &m, &err), 0);
+	}
+	saver_destroy(saver);
+	session_close(s);
+}
+
+static void errors_arrive_and_the_next_one_may_succeed(void **state)
+{
+	struct fixture *f = *state;
+	struct err err = { 0 };
+	bool whole = false;
+	int code = 0;
+	const char *parent = fixture_path(f, "errors");
+	assert_int_equal(file_mkdir(parent, &err), 0);
+	struct session *s = open_session(f);
+	struct hf_model model = session_model(s);
+	struct saver *saver = NULL;
+	assert_int_equal(saver_create(&model, &saver, &err), 0);
+	assert_int_equal(saver_finish(saver, NULL, NULL, &err), ERR_CONFLICT);
+	assert_false(saver_over(saver, &code, &err));
+	step(s);
+	/* A file where the folder would be made. */
+	assert_true(saver_begin(saver, &s->metrics, fixture_path(f, "errors/none"), &whole, &err) < 0);
+	assert_false(saver_busy(saver));
+	/* The folder goes away under the writer: what it writes there cannot be published. */
+	assert_int_equal(saver_begin(saver, &s->metrics, parent, &whole, &err), 0);
+	assert_int_equal(saver_begin(saver, &s->metrics, parent, &whole, &err), ERR_CONFLICT);
+	saver_hold(saver, NULL, NULL);
+	if (rename(parent, fixture_path(f, "moved")) < 0)
+		fail();
+	err = (struct err){ 0 };
+	code = saver_finish(saver, NULL, NULL, &err);
+	/* It may have been published before it was moved: then it is whole. */
+	if (code < 0)
+		assert_true(err.code == code && err.message[0] != '\0');
+	else
+		assert_true(file_exists(fixture_path(f, "moved/step-1/manifest.json")));
+	assert_int_equal(file_mkdir(parent, &err), 0);
+	assert_int_equal(saver_begin(saver, &s->metrics, parent, &whole, &err), 0);
+	assert_int_equal(saver_finish(saver, NULL, NULL, &err), 0);
+	assert_int_equal(saver_begin(saver, &s->metrics, parent, &whole, &err), 0);
+	assert_true(whole); /* nothing to do */
+	assert_false(saver_busy(saver));
+	saver_destroy(saver);
+	session_close(s);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(what_is_written_beside_training_is_the_step_s_own),
+		cmocka_unit_test(fifty_saves_take_no_more_than_one),
+		cmocka_unit_test(errors_arrive_and_the_next_one_may_succeed),
+	};
+	return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
+}
