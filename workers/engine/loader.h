@@ -19,7 +19,7 @@ struct loader_options {
 	int64_t micro_batch;
 	uint64_t seed;
 	bool shuffle;
-	int threads;               /* 0: nothing is read ahead, loader_take reads itself */
+	int threads;                          /* 0: nothing is read ahead, loader_take reads itself */
 	struct data_batch slot[LOADER_DEPTH]; /* staging memory of the plan (PLAN_DATA) */
 	void (*prepare_thread)(void);         /* called by each thread first; may be NULL */
 };

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Tables as CSV with a header. One column is the label; click_through names its categorical
  * columns, one for each embedding table; the others are numbers, the features in their order.
- *
- * A number is what strtod reads and a float holds, spaces around it allowed. A categorical field
+ * Called by data.c. */
+
+/* A number is what strtod reads and a float holds, spaces around it allowed. A categorical field
  * has ids between '|', at most `lookups`: a whole number becomes the row number mod rows of the
  * table (never negative), any other text its 64-bit hash mod rows.
  * Missing (empty): click_through takes a number as 0 and a categorical field as no id; elsewhere a
- * missing number is refused, and a missing label always. Called by data.c. */
+ * missing number is refused, and a missing label always. */
+
 #include "core/base/num.h"
 #include "workers/engine/data/csv_scan.h"
 #include "workers/engine/data/data_private.h"

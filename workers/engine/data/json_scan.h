@@ -2,12 +2,12 @@
  * Reads JSON (RFC 8259) from memory, value by value, with nothing kept: for files that may be
  * larger than memory. Strict: no trailing commas, no comments, valid UTF-8 escapes, bounded depth.
  * Errors are INVALID_DATA and name file, line and column (bytes, from 1). Used by the data formats
- * and the tokenizer. One scan has one owner.
- *
- *     json_scan_enter(s, '{', err);
+ * and the tokenizer; one owner each. */
+#pragma once
+
+/*     json_scan_enter(s, '{', err);
  *     while (!(rc = json_scan_key(s, &key, &more, err)) && more)
  *         ... exactly one value ... */
-#pragma once
 
 #include "core/base/attr.h"
 #include "core/base/buf.h"

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * One line of a jsonl file as the text of a document, with what the loss counts.
- *
- * A line is an object with "text"; or with "prompt" and "completion"; or with "messages", a list of
+ * One line of a jsonl file as the text of a document, with what the loss counts. Used by
+ * data_jsonl.c; one owner each. */
+#pragma once
+
+/* A line is an object with "text"; or with "prompt" and "completion"; or with "messages", a list of
  * {"role", "content"}: one of the system first if at all, then user and assistant in turn. Of the
  * messages of a conversation becomes
  *
@@ -10,7 +12,6 @@
  * Loss: fine_tune on texts, completions and what the assistant says, each with its end token;
  * language_model on everything. Each run of text without loss and each with loss is tokenized by
  * itself, so a prompt has the same tokens when the model is asked. */
-#pragma once
 
 #include "core/base/buf.h"
 #include "core/base/err.h"

@@ -2,14 +2,14 @@
  * Text to token ids and back: single bytes, or the byte-level BPE of a tokenizer.json, with the ids
  * that Hugging Face's library gives. What a file asks for and we do not do exactly is refused when
  * it is opened, never ignored. An open tokenizer is read-only: threads share it, each with an
- * encoder of its own. Used by the data formats and the trainer.
- *
- * Done: vocabulary, merges (both spellings), ignore_merges; added tokens (lstrip, rstrip,
+ * encoder of its own. Used by the data formats and the trainer. */
+#pragma once
+
+/* Done: vocabulary, merges (both spellings), ignore_merges; added tokens (lstrip, rstrip,
  * single_word, normalized); normalizer null or NFC; pre-tokenizers ByteLevel, Split (a pattern;
  * Isolated or Removed) and Digits, alone or in a Sequence that ends in ByteLevel; post-processors
  * that add tokens in front and behind (TemplateProcessing, Roberta, Bert). Ignored: truncation and
  * padding, which belong to whoever batches. */
-#pragma once
 
 #include "core/base/attr.h"
 #include "core/base/buf.h"
