@@ -22,6 +22,11 @@ static const char *golden_dir;
 /* Measured beside planted bugs: fp32 rounding gives at most 2e-6 in a gradient; a norm's epsilon of
  * 2e-5 instead of 1e-5 gives 1e-4, a GELU by erf 3e-3, an unscaled adapter 0.5. */
 #define FP32_RELATIVE 1e-5
+/* Low precision, relative: losses of steps 2 to 10 (seen: 1.6e-2; without fp32 masters 6e-2), the
+ * first gradient's norm, weights after ten steps. */
+#define LATER_LOSS 0.03
+#define FIRST_NORM 0.04
+#define LATER_WEIGHTS 0.06
 /* A tensor whose gradient is nothing beside the others' (keys' biases) is measured on their scale.
  */
 #define SMALL_SHARE 1e-3
@@ -133,7 +138,10 @@ static double allowed(const struct golden *g, const char *name)
 		return FP32_RELATIVE;
 	const float *peer = expected(g, "bf16_error.", name);
 	double error = peer ? peer[0] : 0;
-	return g->precision == SPEC_BF16 ? 2 * error + 0.01 : error / 4 + 0.0025;
+	/* A max pool sends a gradient elsewhere when rounding changes which of two is the larger: more
+	 * bits make that rarer, not smaller. */
+	bool loose = g->precision == SPEC_BF16 || g->plan->family == SPEC_CNN;
+	return loose ? 2.5 * error + 0.01 : error / 3 + 0.005;
 }
 
 static double norm(const float *x, int64_t count)
@@ -233,13 +241,13 @@ static void check_weights(struct golden *g)
 			continue;
 		if (!want)
 			fail_msg("%s: no final %s was recorded", g->name, t.name);
-		double bound = g->precision == SPEC_FP32 ? FP32_RELATIVE
-			: g->precision == SPEC_BF16          ? 0.02
-												 : 0.005;
+		double bound = g->precision == SPEC_FP32 ? FP32_RELATIVE : LATER_WEIGHTS;
 		compare(g, "final", t.name, apart(t.data, want, t.bytes / 4, 0.01), bound);
 	}
 }
 
+/* In low precision the losses of later steps are compared loosely, and the norms only in the first:
+ * a unit that is near 0 falls on the other side, and the paths part a little. */
 static void check_steps(struct golden *g)
 {
 	const float *losses = expected(g, "", "losses"), *norms = expected(g, "", "grad_norms");
@@ -248,13 +256,14 @@ static void check_steps(struct golden *g)
 		struct err err = { 0 };
 		must(engine_step(g->engine, &s, &err), err);
 		assert_false(s.non_finite);
-		double slack = i == 0 ? 1 : 2;
 		char at[16];
 		snprintf(at, sizeof(at), "at step %d", i + 1);
-		compare(g, "loss", at, fabs(s.loss - losses[i]) / losses[i],
-			g->precision == SPEC_FP32 ? FP32_RELATIVE : slack * allowed(g, "loss"));
-		compare(g, "gradient norm", at, fabs(s.grad_norm - norms[i]) / norms[i],
-			g->precision == SPEC_FP32 ? FP32_RELATIVE : slack * 0.02);
+		bool exact = g->precision == SPEC_FP32;
+		double bound = i == 0 ? allowed(g, "loss") : LATER_LOSS;
+		compare(g, "loss", at, fabs(s.loss - losses[i]) / losses[i], exact ? FP32_RELATIVE : bound);
+		if (exact || i == 0)
+			compare(g, "gradient norm", at, fabs(s.grad_norm - norms[i]) / norms[i],
+				exact ? FP32_RELATIVE : FIRST_NORM);
 		if (i == 0)
 			check_gradients(g);
 	}

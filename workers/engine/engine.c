@@ -17,7 +17,8 @@ void *engine_buffer(const struct engine *e, int buffer)
 
 struct data_batch engine_batch(const struct engine *e, const struct plan_inputs *in)
 {
-	return (struct data_batch){ .input = engine_buffer(e, in->input),
+	return (struct data_batch){ .samples = e->plan->micro_batch,
+		.input = engine_buffer(e, in->input),
 		.labels = engine_buffer(e, in->labels),
 		.positions = engine_buffer(e, in->positions),
 		.starts = engine_buffer(e, in->starts),
