@@ -90,7 +90,7 @@ static int run(void *ctx, struct err *err)
 	cleanup(buf_finish) struct buf text;
 	buf_init(&text, BENCH_TEXT_MAX);
 	if (c->spec_path == NULL)
-		return err_set(err, ERR_MISSING_FIELD, "-", "a spec is needed: bench SPEC.json");
+		return err_set(err, ERR_MISSING_FIELD, "SPEC.json", "a spec is needed: bench SPEC.json");
 	int rc = spec_file_read(c->spec_path, NULL, &spec, err);
 	if (rc == 0 && c->rates != NULL)
 		rc = rates_read_peak(c->rates, spec.precision, &c->peak_flops, err);

@@ -15,7 +15,13 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { RATES_TEXT_MAX = 256 * 1024, SPEC_TEXT_MAX = 2048, WARM = 1, STEPS_DEFAULT = 3 };
+enum {
+	RATES_TEXT_MAX = 256 * 1024,
+	SPEC_TEXT_MAX = 2048,
+	WARM = 1,
+	STEPS_DEFAULT = 3,
+	STREAM_BYTES_MIN = 256 * 1024 * 1024
+};
 
 static const char usage[] =
 	"usage: trainyard-trainer calibrate [options]\n"
@@ -122,7 +128,8 @@ static void note_peaks(struct rates *r, const struct measure *m)
 		double bytes = kind->bytes * 1e9 / (double)kind->ns;
 		if (is_product(k) && flops > r->peak_flops)
 			r->peak_flops = flops;
-		if ((k == PLAN_OP_ADAMW || k == PLAN_OP_SGD) && bytes > r->bytes_per_s)
+		if ((k == PLAN_OP_ADAMW || k == PLAN_OP_SGD) && bytes > r->bytes_per_s &&
+			kind->bytes / (double)kind->count >= STREAM_BYTES_MIN)
 			r->bytes_per_s = bytes;
 	}
 }

@@ -18,13 +18,26 @@ static const char usage[] =
 	"with\n"
 	"the convention that counts them, the longest operations. No data and no device are needed.\n"
 	"\n"
-	"  --json       the figures as one JSON object, as in the \"training\" message\n"
-	"  --init DIR   the files that a spec with model.base starts from\n";
+	"  --json        the figures as one JSON object, as in the \"training\" message\n"
+	"  --parameters  the tensors instead, as they are named in files: name, role, type, shape\n"
+	"  --init DIR    the files that a spec with model.base starts from\n";
 
 struct plan_command {
 	const char *spec_path, *init_dir;
-	bool json;
+	bool json, parameters;
 };
+
+static void write_parameters(const struct plan *p, struct buf *out)
+{
+	for (int i = 0; i < p->param_count; i++) {
+		const struct plan_param *t = &p->params[i];
+		const struct plan_buffer *kept = &p->buffers[t->master >= 0 ? t->master : t->weight];
+		buf_printf(out, "%s %s %s [", t->name, plan_role_word(t->role), plan_type_word(kept->type));
+		for (int d = 0; d < t->rank; d++)
+			buf_printf(out, "%s%lld", d > 0 ? "," : "", (long long)t->shape[d]);
+		buf_str(out, "]\n");
+	}
+}
 
 static int run(void *ctx, struct err *err)
 {
@@ -34,13 +47,15 @@ static int run(void *ctx, struct err *err)
 	cleanup(buf_finish) struct buf text;
 	buf_init(&text, PLAN_TEXT_MAX);
 	if (c->spec_path == NULL)
-		return err_set(err, ERR_MISSING_FIELD, "-", "a spec is needed: plan SPEC.json");
+		return err_set(err, ERR_MISSING_FIELD, "SPEC.json", "a spec is needed: plan SPEC.json");
 	int rc = spec_file_read(c->spec_path, c->init_dir, &spec, err);
 	if (rc == 0)
 		rc = plan_compile(&spec, NULL, &plan, err);
 	if (rc < 0)
 		return rc;
-	if (c->json) {
+	if (c->parameters) {
+		write_parameters(plan, &text);
+	} else if (c->json) {
 		message_plan(plan, &text);
 		buf_char(&text, '\n');
 	} else {
@@ -60,6 +75,7 @@ int cmd_plan(int argc, char **argv)
 	const struct options_row rows[] = {
 		{ NULL, OPTIONS_TEXT, &c.spec_path, 0, 0 },
 		{ "--json", OPTIONS_FLAG, &c.json, 0, 0 },
+		{ "--parameters", OPTIONS_FLAG, &c.parameters, 0, 0 },
 		{ "--init", OPTIONS_TEXT, &c.init_dir, 0, 0 },
 	};
 	return options_run(rows, ARRAY_LEN(rows), argc, argv, usage, run, &c);

@@ -105,7 +105,7 @@ static const struct reporter reporter = {
 static int check(const struct run_command *c, struct err *err)
 {
 	if (c->spec_path == NULL)
-		return err_set(err, ERR_MISSING_FIELD, "-", "a spec is needed: run SPEC.json");
+		return err_set(err, ERR_MISSING_FIELD, "SPEC.json", "a spec is needed: run SPEC.json");
 	if (c->out == NULL)
 		return err_set(err, ERR_MISSING_FIELD, "--out", "a folder is needed");
 	if (c->inputs.training_count == 0)

@@ -136,5 +136,6 @@ int options_run(const struct options_row *rows, int count, int argc, char **argv
 	if (status >= 0)
 		return status;
 	print_error(&err);
-	return status == ERR_MISSING_FIELD && err.param[0] == '-' ? COMMAND_USAGE : COMMAND_FAILED;
+	bool argument = err.param[0] == '-' || strcmp(err.param, "SPEC.json") == 0;
+	return status == ERR_MISSING_FIELD && argument ? COMMAND_USAGE : COMMAND_FAILED;
 }
