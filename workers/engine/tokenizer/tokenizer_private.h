@@ -69,6 +69,7 @@ struct tokenizer {
 	uint32_t *length;
 	bool *plain;          /* id: the text is as the file has it, not in the byte-level alphabet */
 	int64_t vocabulary;   /* entries of begin and length */
+	int64_t id_cap;       /* that there is room for */
 	int64_t model_tokens; /* in the model's vocabulary, without those only added */
 	struct tokenizer_table table;
 	struct tokenizer_merges merges;

@@ -50,38 +50,40 @@ int tokenizer_alphabet(const char *s, size_t bytes, size_t *ret_bytes)
 	return -1;
 }
 
-static int grow(struct tokenizer *t, int64_t id, size_t bytes, struct err *err)
+static int grow_text(struct tokenizer *t, size_t bytes)
 {
-	if (t->text_bytes + bytes > t->text_cap) {
-		size_t cap = (t->text_bytes + bytes) * 2 + 4096;
-		char *text = cap < UINT32_MAX ? realloc(t->text, cap) : NULL;
-		if (!text)
-			return err_set(err, ERR_NO_MEMORY, NULL, "no memory for the tokenizer's vocabulary");
-		t->text = text;
-		t->text_cap = cap;
-	}
-	if (id < t->vocabulary)
+	if (t->text_bytes + bytes <= t->text_cap)
 		return 0;
-	/* Room for every id up to the next power of two. */
-	size_t cap = 1024;
-	while (cap <= (size_t)id)
+	size_t cap = (t->text_bytes + bytes) * 2 + 4096;
+	char *text = cap < UINT32_MAX ? realloc(t->text, cap) : NULL;
+	if (!text)
+		return ERR_NO_MEMORY;
+	t->text = text;
+	t->text_cap = cap;
+	return 0;
+}
+
+/* Room for every id up to the next power of two. */
+static int grow_ids(struct tokenizer *t, int64_t id)
+{
+	int64_t cap = t->id_cap ? t->id_cap : 1024;
+	while (cap <= id)
 		cap *= 2;
-	uint32_t *begin = realloc(t->begin, cap * sizeof(*begin));
-	if (begin)
-		t->begin = begin;
-	uint32_t *length = realloc(t->length, cap * sizeof(*length));
-	if (length)
-		t->length = length;
-	bool *plain = realloc(t->plain, cap * sizeof(*plain));
-	if (plain)
-		t->plain = plain;
-	if (!begin || !length || !plain)
-		return err_set(err, ERR_NO_MEMORY, NULL, "no memory for the tokenizer's vocabulary");
-	for (int64_t i = t->vocabulary; i <= id; i++) {
-		begin[i] = UINT32_MAX;
-		plain[i] = false;
+	if (cap > t->id_cap) {
+		uint32_t *begin = realloc(t->begin, (size_t)cap * sizeof(*begin));
+		t->begin = begin ? begin : t->begin;
+		uint32_t *length = realloc(t->length, (size_t)cap * sizeof(*length));
+		t->length = length ? length : t->length;
+		bool *plain = realloc(t->plain, (size_t)cap * sizeof(*plain));
+		t->plain = plain ? plain : t->plain;
+		if (!begin || !length || !plain)
+			return ERR_NO_MEMORY;
+		t->id_cap = cap;
 	}
-	t->vocabulary = id + 1;
+	for (; t->vocabulary <= id; t->vocabulary++) {
+		t->begin[t->vocabulary] = UINT32_MAX;
+		t->plain[t->vocabulary] = false;
+	}
 	return 0;
 }
 
@@ -110,9 +112,8 @@ int tokenizer_vocab_put(
 		return err_set(err, ERR_INVALID_DATA, t->param,
 			"file %s: token \"%.*s\" has id %lld; ids are 0 to %d", t->label,
 			bytes > 64 ? 64 : (int)bytes, text, (long long)id, TOKENIZER_TOKENS_MAX - 1);
-	int rc = grow(t, id, bytes, err);
-	if (rc)
-		return rc;
+	if (grow_text(t, bytes) || grow_ids(t, id))
+		return err_set(err, ERR_NO_MEMORY, NULL, "no memory for the tokenizer's vocabulary");
 	char *into = t->text + t->text_bytes;
 	bool plain;
 	size_t n = decode(text, bytes, into, &plain);
