@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Products: how C is shared among threads and cut into blocks. Each thread owns a rectangle of C
- * and packs for itself, so that threads never wait for each other: a block of B stays packed in its
- * second-level cache while strips of A pass over it, read where they are when their layout allows.
- */
+ * and packs for itself, so that threads never wait for each other. A chunk of B is packed once; a
+ * block of rows of A, packed or read where it lies, stays in the second-level cache while the
+ * chunk's panels pass over it. */
 #include "workers/engine/cpu/gemm.h"
 
-#include "core/base/attr.h"
 #include "workers/engine/cpu/gemm_private.h"
 
 #include <assert.h>
@@ -13,12 +12,15 @@
 
 enum {
 	ALIGN = 64,
-	STAGE_BYTES = 32 * 1024,    /* lines of patches or groups on their way into a pack */
-	PANEL_BYTES = 576 * 1024,   /* of packed B: most of a second-level cache */
-	PARTIAL_ROWS = 1024,        /* of sums kept between blocks of k */
-	L1_SETS = 64,               /* a first-level cache's sets of 64 bytes */
-	L1_ROWS_PER_SET = 4,        /* rows of a strip that may share one */
-	PARALLEL_MIN = 1024 * 1024, /* multiply-adds worth waking threads */
+	STAGE_BYTES = 32 * 1024,        /* lines of patches or groups on their way into a pack */
+	ROWS_BYTES = 320 * 1024,        /* of a packed block of A: its part of a second-level cache */
+	GROUP_BYTES = 320 * 1024,       /* of panels beside it */
+	GROUP_BYTES_ALONE = 576 * 1024, /* of panels where A is read where it lies */
+	CHUNK_BYTES = 3072 * 1024,      /* of packed B: a part of the third-level cache */
+	PARTIAL_ROWS = 1024,            /* of sums kept between blocks of k */
+	L1_SETS = 64,                   /* a first-level cache's sets of 64 bytes */
+	L1_ROWS_PER_SET = 4,            /* rows of a strip that may share one */
+	PARALLEL_MIN = 1024 * 1024,     /* multiply-adds worth waking threads */
 };
 
 /* A product and how its operands are read. */
@@ -34,16 +36,26 @@ struct work {
 /* A thread's rectangle of C and its scratch. */
 struct part {
 	int64_t row, row_end, column, column_end;
-	int64_t columns, rows; /* of a block; rows: only where sums are kept between blocks of k */
-	char *panel, *strip, *stage;
+	int64_t chunk; /* columns of B packed at once */
+	int64_t kept;  /* rows whose sums are kept between blocks of k */
+	int64_t rows;  /* of a block of A */
+	char *strips, *panels, *stage;
 	float *partial;
-	int64_t strip_bytes; /* of a line of a strip */
 };
 
-/* One block of B, packed, and the place of its k. */
+/* A block of k over a chunk of columns; row: the first whose sums are in partial. */
 struct block {
-	int64_t k, k_count, column, columns, row; /* row: the first whose sums are in partial */
+	int64_t k, k_count, column, columns, row;
+	int64_t panel_bytes;
 	bool first, last;
+	int64_t fresh; /* panels that the first strip packs as it reads them */
+};
+
+/* A block of A as the tiles read it: strips of `height` rows, the last of fewer. */
+struct strips {
+	int64_t row, rows, height, count;
+	const char *base;
+	int64_t strip_bytes, row_bytes, unit_bytes; /* from one to the next */
 };
 
 static int64_t min64(int64_t a, int64_t b)
@@ -94,49 +106,51 @@ static struct gemm_lines staged(const struct work *w, const struct part *p,
 	return l;
 }
 
-/* ------------------------------------------------------------------ packing B */
-
-static char *panel_at(const struct work *w, const struct part *p, int64_t k_count, int64_t column)
+static int64_t units(const struct work *w, int64_t k_count)
 {
-	return p->panel + ceil_div(k_count, w->kernels->unit) * column * 4;
+	return ceil_div(k_count, w->kernels->unit);
 }
 
-/* Panels whose lines run along the columns, from lines in memory. */
-static void pack_across(const struct work *w, const struct part *p, const struct block *b)
+static int64_t panel_bytes(const struct work *w, int64_t k_count)
 {
-	const int64_t nr = w->kernels->nr;
-	for (int64_t j = 0; j < b->columns; j += nr) {
-		struct gemm_lines l = lines_at(w, &w->g->b, b->k, b->column + j);
-		w->kernels->pack_across(
-			&l, b->k_count, min64(nr, b->columns - j), nr, panel_at(w, p, b->k_count, j));
+	return units(w, k_count) * w->kernels->nr * 4 + ALIGN; /* panels begin in different sets */
+}
+
+/* Lines that run across panels: `count` values of each of k_count lines from (k, first) on. Read a
+ * few panels at a time: a line's values while they are near, and few places to write to. */
+static void pack_across(const struct work *w, const struct part *p, const struct gemm_source *s,
+	bool plain, int64_t k, int64_t k_count, int64_t first, int64_t count,
+	const struct gemm_panels *panels, char *dst)
+{
+	enum { COUNT = 256, LINES = STAGE_BYTES / COUNT / 4 };
+	const int64_t group = COUNT / panels->columns * panels->columns;
+	for (int64_t at = 0; at < count;
+		 at += group, dst += group / panels->columns * panels->panel_bytes) {
+		const int64_t values = min64(group, count - at);
+		if (plain) {
+			struct gemm_lines l = lines_at(w, s, k, first + at);
+			w->kernels->pack_across(&l, k_count, values, panels, dst);
+			continue;
+		}
+		for (int64_t i = 0; i < k_count; i += LINES) {
+			int64_t lines = min64(LINES, k_count - i);
+			struct gemm_lines l = staged(w, p, s, k + i, lines, first + at, values);
+			w->kernels->pack_across(
+				&l, lines, values, panels, dst + units(w, i) * panels->width * 4);
+		}
 	}
 }
 
-static void pack_across_staged(const struct work *w, const struct part *p, const struct block *b)
-{
-	enum { COLUMNS = 512, LINES = STAGE_BYTES / COLUMNS / 4 };
-	const int64_t nr = w->kernels->nr;
-	for (int64_t at = 0; at < b->columns; at += COLUMNS)
-		for (int64_t k = 0; k < b->k_count; k += LINES) {
-			int64_t columns = min64(COLUMNS, b->columns - at), lines = min64(LINES, b->k_count - k);
-			struct gemm_lines l = staged(w, p, &w->g->b, b->k + k, lines, b->column + at, columns);
-			const char *base = l.base;
-			for (int64_t j = 0; j < columns; j += nr) {
-				l.base = base + j * type_bytes(l.type);
-				w->kernels->pack_across(&l, lines, min64(nr, columns - j), nr,
-					panel_at(w, p, b->k_count, at + j) + k / w->kernels->unit * nr * 4);
-			}
-		}
-}
+/* ------------------------------------------------------------------ packing B */
 
 /* Panels whose lines run along k. */
-static void pack_along(const struct work *w, const struct part *p, const struct block *b)
+static void panels_along(const struct work *w, const struct part *p, const struct block *b)
 {
 	enum { VALUES = STAGE_BYTES / GEMM_NR_MAX / 4 };
 	const int64_t nr = w->kernels->nr;
-	for (int64_t j = 0; j < b->columns; j += nr) {
+	char *dst = p->panels;
+	for (int64_t j = 0; j < b->columns; j += nr, dst += b->panel_bytes) {
 		const int64_t lines = min64(nr, b->columns - j);
-		char *dst = panel_at(w, p, b->k_count, j);
 		if (w->b_plain) {
 			struct gemm_lines l = lines_at(w, &w->g->b, b->column + j, b->k);
 			w->kernels->pack_panel(&l, lines, b->k_count, dst);
@@ -145,19 +159,24 @@ static void pack_along(const struct work *w, const struct part *p, const struct 
 		for (int64_t k = 0; k < b->k_count; k += VALUES) {
 			int64_t count = min64(VALUES, b->k_count - k);
 			struct gemm_lines l = staged(w, p, &w->g->b, b->column + j, lines, b->k + k, count);
-			w->kernels->pack_panel(&l, lines, count, dst + k / w->kernels->unit * nr * 4);
+			w->kernels->pack_panel(&l, lines, count, dst + units(w, k) * nr * 4);
 		}
 	}
 }
 
 static void pack_panels(const struct work *w, const struct part *p, const struct block *b)
 {
-	if (w->b_along)
-		pack_along(w, p, b);
-	else if (w->b_plain)
-		pack_across(w, p, b);
-	else
-		pack_across_staged(w, p, b);
+	const int64_t nr = w->kernels->nr;
+	if (w->b_along) {
+		panels_along(w, p, b);
+		return;
+	}
+	int64_t done = b->fresh * nr;
+	if (done < b->columns)
+		pack_across(w, p, &w->g->b, w->b_plain, b->k, b->k_count, b->column + done,
+			b->columns - done,
+			&(struct gemm_panels){ .columns = nr, .width = nr, .panel_bytes = b->panel_bytes },
+			p->panels + b->fresh * b->panel_bytes);
 }
 
 /* ------------------------------------------------------------------ strips of A */
@@ -176,59 +195,75 @@ static bool rows_collide(const struct work *w, int64_t row_bytes)
 	int64_t sets = L1_SETS;
 	for (int64_t lines = row_bytes / ALIGN; sets > 1 && lines % 2 == 0; lines /= 2)
 		sets /= 2;
-	/* sets is now 64 / gcd(64, lines): how many the rows are spread over */
-	return sets * L1_ROWS_PER_SET < w->kernels->mr;
+	return sets * L1_ROWS_PER_SET < w->kernels->mr; /* sets: how many the rows are spread over */
 }
 
-static void strip_along(const struct work *w, const struct part *p, const struct block *b,
-	int64_t row, int64_t rows, struct gemm_tile *t)
+/* Bytes of a packed row: an odd number of cache lines, so that rows spread over all sets. */
+static int64_t row_bytes(const struct work *w, int64_t k_count)
+{
+	int64_t bytes = round_up(units(w, k_count) * 4, ALIGN);
+	return bytes / ALIGN % 2 ? bytes : bytes + ALIGN;
+}
+
+/* A's rows need no packing. */
+static bool read_in_place(const struct work *w, const struct block *b)
+{
+	const struct gemm_source *a = &w->g->a;
+	return w->a_along && w->a_plain && same_units(w, a->type) &&
+		b->k_count % w->kernels->unit == 0 && !rows_collide(w, a->row_stride * type_bytes(a->type));
+}
+
+static void strips_along(
+	const struct work *w, const struct part *p, const struct block *b, struct strips *s)
 {
 	enum { VALUES = STAGE_BYTES / GEMM_MR_MAX / 4 / ALIGN * ALIGN };
 	const struct gemm_source *a = &w->g->a;
-	const int64_t unit = w->kernels->unit;
-	const bool whole = b->k_count % unit == 0;
-	t->a_unit = 4;
-	if (w->a_plain) {
-		struct gemm_lines l = lines_at(w, a, row, b->k);
-		if (whole && same_units(w, a->type) && !rows_collide(w, l.line_bytes)) {
-			t->a = l.base;
-			t->a_row = l.line_bytes;
-			return;
-		}
-		w->kernels->pack_strip(&l, rows, b->k_count, p->strip, p->strip_bytes);
-	} else if (whole && same_units(w, a->type)) {
-		gemm_source_read(a, row, rows, b->k, b->k_count, p->strip, p->strip_bytes);
+	const bool same = same_units(w, a->type) && b->k_count % w->kernels->unit == 0;
+	struct gemm_lines l = lines_at(w, a, s->row, b->k);
+	s->base = p->strips;
+	s->row_bytes = row_bytes(w, b->k_count);
+	s->unit_bytes = 4;
+	if (read_in_place(w, b)) {
+		s->base = l.base;
+		s->row_bytes = l.line_bytes;
+	} else if (w->a_plain) {
+		w->kernels->pack_strip(&l, s->rows, b->k_count, p->strips, s->row_bytes);
+	} else if (same) {
+		gemm_source_read(a, s->row, s->rows, b->k, b->k_count, p->strips, s->row_bytes);
 	} else {
-		for (int64_t k = 0; k < b->k_count; k += VALUES) {
-			int64_t count = min64(VALUES, b->k_count - k);
-			struct gemm_lines l = staged(w, p, a, row, rows, b->k + k, count);
-			w->kernels->pack_strip(&l, rows, count, p->strip + k / unit * 4, p->strip_bytes);
-		}
+		for (int64_t i = 0; i < s->rows; i += GEMM_MR_MAX)
+			for (int64_t k = 0; k < b->k_count; k += VALUES) {
+				int64_t rows = min64(GEMM_MR_MAX, s->rows - i);
+				int64_t count = min64(VALUES, b->k_count - k);
+				l = staged(w, p, a, s->row + i, rows, b->k + k, count);
+				w->kernels->pack_strip(
+					&l, rows, count, p->strips + i * s->row_bytes + units(w, k) * 4, s->row_bytes);
+			}
 	}
-	t->a = p->strip;
-	t->a_row = p->strip_bytes;
+	s->strip_bytes = s->height * s->row_bytes;
 }
 
-static void strip_across(const struct work *w, const struct part *p, const struct block *b,
-	int64_t row, int64_t rows, struct gemm_tile *t)
+static int64_t strip_width(const struct work *w)
 {
-	enum { LINES = STAGE_BYTES / GEMM_STRIP_WIDTH / 4 };
-	const struct gemm_source *a = &w->g->a;
-	const int64_t width = round_up(w->kernels->mr, w->kernels->nr / 2);
-	t->a = p->strip;
-	t->a_row = 4;
-	t->a_unit = width * 4;
-	if (w->a_plain) {
-		struct gemm_lines l = lines_at(w, a, b->k, row);
-		w->kernels->pack_across(&l, b->k_count, rows, width, p->strip);
-		return;
-	}
-	for (int64_t k = 0; k < b->k_count; k += LINES) {
-		int64_t lines = min64(LINES, b->k_count - k);
-		struct gemm_lines l = staged(w, p, a, b->k + k, lines, row, rows);
-		w->kernels->pack_across(
-			&l, lines, rows, width, p->strip + k / w->kernels->unit * width * 4);
-	}
+	return round_up(w->kernels->mr, w->kernels->nr / 2);
+}
+
+static int64_t across_bytes(const struct work *w, int64_t k_count)
+{
+	return units(w, k_count) * strip_width(w) * 4 + ALIGN; /* strips begin in different sets */
+}
+
+static void strips_across(
+	const struct work *w, const struct part *p, const struct block *b, struct strips *s)
+{
+	const struct gemm_panels panels = {
+		.columns = s->height, .width = strip_width(w), .panel_bytes = across_bytes(w, b->k_count)
+	};
+	s->base = p->strips;
+	s->strip_bytes = panels.panel_bytes;
+	s->row_bytes = 4;
+	s->unit_bytes = panels.width * 4;
+	pack_across(w, p, &w->g->a, w->a_plain, b->k, b->k_count, s->row, s->rows, &panels, p->strips);
 }
 
 /* ------------------------------------------------------------------ tiles */
@@ -254,7 +289,7 @@ static void run_tile(const struct work *w, const struct part *p, const struct bl
 	const int64_t half = w->kernels->nr / 2;
 	const int vectors = f->columns > half ? 2 : 1;
 	float *c = (float *)w->g->c + f->row * w->g->c_stride + f->column;
-	float *partial = p->partial + (f->row - b->row) * p->columns + f->column - b->column;
+	float *partial = p->partial + (f->row - b->row) * p->chunk + f->column - b->column;
 	t->in = NULL;
 	t->out = sums;
 	t->out_stride = w->kernels->nr;
@@ -269,10 +304,10 @@ static void run_tile(const struct work *w, const struct part *p, const struct bl
 	}
 	if (!w->simple) {
 		t->in = b->first ? NULL : partial;
-		t->in_stride = p->columns;
+		t->in_stride = p->chunk;
 		if (!b->last) {
 			t->out = partial;
-			t->out_stride = p->columns;
+			t->out_stride = p->chunk;
 		}
 	}
 	w->kernels->tile((int)f->rows, vectors, t);
@@ -284,58 +319,94 @@ static void run_tile(const struct work *w, const struct part *p, const struct bl
 		w->kernels->finish(&done);
 }
 
-/* All tiles of a block: strips of rows of about equal height, each over all panels. */
-static void run_strips(
-	const struct work *w, const struct part *p, const struct block *b, int64_t row, int64_t row_end)
+/* A strip's tiles with panels [begin, end). */
+static void run_strip(const struct work *w, const struct part *p, const struct block *b,
+	const struct strips *s, int64_t strip, int64_t begin, int64_t end)
 {
-	const int64_t strips = ceil_div(row_end - row, w->kernels->mr), rows = row_end - row;
-	for (int64_t s = 0; s < strips; s++) {
-		struct gemm_finish f = { .g = w->g, .row = row + rows * s / strips };
-		struct gemm_tile t = { .units = ceil_div(b->k_count, w->kernels->unit) };
-		f.rows = row + rows * (s + 1) / strips - f.row;
-		if (w->a_along)
-			strip_along(w, p, b, f.row, f.rows, &t);
-		else
-			strip_across(w, p, b, f.row, f.rows, &t);
-		for (int64_t j = 0; j < b->columns; j += w->kernels->nr) {
-			f.column = b->column + j;
-			f.columns = min64(w->kernels->nr, b->columns - j);
-			t.b = panel_at(w, p, b->k_count, j);
-			run_tile(w, p, b, &f, &t);
+	const int64_t nr = w->kernels->nr;
+	for (int64_t j = begin; j < end; j++) {
+		struct gemm_finish f = { .g = w->g,
+			.row = s->row + strip * s->height,
+			.rows = min64(s->height, s->rows - strip * s->height),
+			.column = b->column + j * nr,
+			.columns = min64(nr, b->columns - j * nr) };
+		struct gemm_tile t = { .units = units(w, b->k_count),
+			.a = s->base + strip * s->strip_bytes,
+			.a_row = s->row_bytes,
+			.a_unit = s->unit_bytes,
+			.b = p->panels + j * b->panel_bytes };
+		if (j < b->fresh && f.row == b->row) {
+			struct gemm_lines l = lines_at(w, &w->g->b, b->k, f.column);
+			t.line = l.base;
+			t.line_bytes = l.line_bytes;
 		}
+		run_tile(w, p, b, &f, &t);
+	}
+}
+
+/* All tiles of a block of rows: a few panels at a time, which stay in the cache, each strip passes
+ * over them. */
+static void run_strips(
+	const struct work *w, const struct part *p, const struct block *b, const struct strips *s)
+{
+	const int64_t panels = ceil_div(b->columns, w->kernels->nr);
+	const int64_t bytes = s->base == p->strips ? GROUP_BYTES : GROUP_BYTES_ALONE;
+	const int64_t group = max64(bytes / b->panel_bytes, 1);
+	for (int64_t at = 0; at < panels; at += group)
+		for (int64_t i = 0; i < s->count; i++)
+			run_strip(w, p, b, s, i, at, min64(at + group, panels));
+}
+
+static void run_block(const struct work *w, const struct part *p, struct block *b, int64_t row_end)
+{
+	if (!w->b_along && w->b_plain && same_units(w, w->g->b.type) &&
+		b->k_count % w->kernels->unit == 0)
+		b->fresh = b->columns / w->kernels->nr;
+	pack_panels(w, p, b);
+	const int64_t rows = read_in_place(w, b) ? row_end - b->row : p->rows;
+	for (int64_t row = b->row; row < row_end; row += rows) {
+		struct strips s = { .row = row, .rows = min64(rows, row_end - row) };
+		s.count = ceil_div(s.rows, w->kernels->mr);
+		s.height = ceil_div(s.rows, s.count);
+		s.count = ceil_div(s.rows, s.height);
+		if (w->a_along)
+			strips_along(w, p, b, &s);
+		else
+			strips_across(w, p, b, &s);
+		run_strips(w, p, b, &s);
 	}
 }
 
 static void run_part(const struct work *w, const struct part *p)
 {
-	for (int64_t row = p->row; row < p->row_end; row += p->rows)
-		for (int64_t column = p->column; column < p->column_end; column += p->columns)
+	for (int64_t row = p->row; row < p->row_end; row += p->kept)
+		for (int64_t column = p->column; column < p->column_end; column += p->chunk)
 			for (int64_t i = 0; i < w->blocks; i++) {
 				struct block b = { .k = i * w->k_block,
 					.column = column,
 					.row = row,
-					.columns = min64(p->columns, p->column_end - column),
+					.columns = min64(p->chunk, p->column_end - column),
 					.first = i == 0,
 					.last = i == w->blocks - 1 };
 				b.k_count = min64(w->k_block, w->g->k - b.k);
-				pack_panels(w, p, &b);
-				run_strips(w, p, &b, row, min64(row + p->rows, p->row_end));
+				b.panel_bytes = panel_bytes(w, b.k_count);
+				run_block(w, p, &b, min64(row + p->kept, p->row_end));
 			}
 }
 
 /* ------------------------------------------------------------------ sharing */
 
-static int64_t strip_line_bytes(const struct work *w)
+static int64_t stage_bytes(const struct work *w)
 {
-	int64_t bytes = round_up(ceil_div(w->k_block, w->kernels->unit) * 4, ALIGN);
-	return bytes / ALIGN % 2 ? bytes : bytes + ALIGN; /* odd: lines spread over all sets */
+	return w->a_plain && w->b_plain ? 0 : STAGE_BYTES;
 }
 
-/* Scratch of one thread besides packed B and kept sums. */
-static int64_t fixed_bytes(const struct work *w)
+/* Of a strip of mr rows, packed either way. */
+static int64_t strip_bytes(const struct work *w)
 {
-	int64_t strip = strip_line_bytes(w) * GEMM_STRIP_WIDTH;
-	return strip + (w->a_plain && w->b_plain ? 0 : STAGE_BYTES);
+	return round_up(
+		w->a_along ? row_bytes(w, w->k_block) * w->kernels->mr : across_bytes(w, w->k_block),
+		ALIGN);
 }
 
 static int64_t kept_bytes(const struct work *w, int64_t rows, int64_t columns)
@@ -346,31 +417,33 @@ static int64_t kept_bytes(const struct work *w, int64_t rows, int64_t columns)
 static int64_t least_bytes(const struct work *w)
 {
 	const int64_t nr = w->kernels->nr;
-	return fixed_bytes(w) + ceil_div(w->k_block, w->kernels->unit) * nr * 4 +
+	return stage_bytes(w) + strip_bytes(w) + panel_bytes(w, w->k_block) +
 		kept_bytes(w, w->kernels->mr, nr) + ALIGN;
 }
 
 /* Chooses block sizes that fit the share and lays the scratch out in it. */
 static void part_scratch(const struct work *w, struct part *p, char *share, int64_t share_bytes)
 {
-	const int64_t nr = w->kernels->nr, width = p->column_end - p->column;
-	const int64_t panel_bytes = ceil_div(w->k_block, w->kernels->unit) * 4;
-	const int64_t free_bytes = share_bytes - fixed_bytes(w);
-	p->rows = p->row_end - p->row;
-	if (kept_bytes(w, 1, 1))
-		p->rows = ceil_div(p->rows, ceil_div(p->rows, PARTIAL_ROWS));
-	while (p->rows > w->kernels->mr &&
-		2 * nr * panel_bytes + kept_bytes(w, p->rows, 2 * nr) > free_bytes)
-		p->rows = max64(p->rows / 2, w->kernels->mr);
-	int64_t per_column = panel_bytes + kept_bytes(w, p->rows, 1);
-	int64_t most = min64(PANEL_BYTES / panel_bytes, free_bytes / per_column) / nr * nr;
-	most = min64(max64(most, nr), round_up(width, nr));
-	p->columns = round_up(ceil_div(width, ceil_div(width, most)), nr);
-	p->strip_bytes = strip_line_bytes(w);
-	p->strip = share;
-	p->panel = p->strip + p->strip_bytes * GEMM_STRIP_WIDTH;
-	p->stage = p->panel + p->columns * panel_bytes;
-	p->partial = (float *)(p->stage + (w->a_plain && w->b_plain ? 0 : STAGE_BYTES));
+	const int64_t nr = w->kernels->nr, mr = w->kernels->mr, height = p->row_end - p->row;
+	const int64_t panels = ceil_div(p->column_end - p->column, nr);
+	const int64_t one = panel_bytes(w, w->k_block);
+	int64_t free_bytes = share_bytes - stage_bytes(w);
+	/* Strips: a cache's worth, at most a third of what there is. */
+	int64_t strips = min64(ROWS_BYTES, free_bytes / 3) / strip_bytes(w);
+	strips = min64(max64(strips, 1), ceil_div(height, mr));
+	p->rows = round_up(ceil_div(height, ceil_div(height, strips * mr)), mr);
+	free_bytes -= strips * strip_bytes(w);
+	/* Kept sums give way to the panels' width, down to a strip. */
+	p->kept = kept_bytes(w, 1, 1) ? ceil_div(height, ceil_div(height, PARTIAL_ROWS)) : height;
+	while (p->kept > mr && min64(panels, 4) * (one + kept_bytes(w, p->kept, nr)) > free_bytes)
+		p->kept = max64(p->kept / 2, mr);
+	int64_t most = min64(CHUNK_BYTES / one, free_bytes / (one + kept_bytes(w, p->kept, nr)));
+	most = max64(most, 1);
+	p->chunk = ceil_div(panels, ceil_div(panels, most)) * nr;
+	p->strips = share;
+	p->panels = p->strips + strips * strip_bytes(w);
+	p->stage = p->panels + p->chunk / nr * one;
+	p->partial = (float *)(p->stage + stage_bytes(w));
 }
 
 /* What a rectangle costs its thread, in about cycles for each value of k. */

@@ -23,13 +23,23 @@ struct gemm_lines {
 	int64_t line_bytes;
 };
 
+/* Panels: [unit][width], each panel_bytes after the other, of `columns` <= width columns each. What
+ * the others hold does not matter. */
+struct gemm_panels {
+	int64_t columns, width, panel_bytes;
+};
+
 /* out[rows][vectors * nr / 2] = (in or 0) + strip * panel. Element (row, unit) of the strip lies at
  * a + row * a_row + unit * a_unit (bytes). Strides of in and out in floats. */
 struct gemm_tile {
 	int64_t units;
 	const char *a;
 	int64_t a_row, a_unit;
-	const char *b;
+	char *b;
+	/* Where the panel is not packed yet: its lines, of the kernel's units, across a full panel;
+	 * then the tile packs it into b. Otherwise NULL. */
+	const char *line;
+	int64_t line_bytes;
 	const float *in; /* may be NULL, may be out */
 	int64_t in_stride;
 	float *out;
@@ -48,9 +58,9 @@ struct gemm_kernels {
 	const char *name;
 	int64_t mr, nr, unit; /* unit: values along k in 32 bits, 1 or 2 */
 	void (*tile)(int rows, int vectors, const struct gemm_tile *t);
-	/* dst[unit][width] from `lines` lines that run along k; positions beyond `count` become 0. */
-	void (*pack_across)(
-		const struct gemm_lines *l, int64_t lines, int64_t count, int64_t width, char *dst);
+	/* From `lines` lines that run along k, of `count` values each, to panels side by side. */
+	void (*pack_across)(const struct gemm_lines *l, int64_t lines, int64_t count,
+		const struct gemm_panels *p, char *dst);
 	/* dst[unit][nr] from up to nr lines of `count` values along k; missing lines become 0. */
 	void (*pack_panel)(const struct gemm_lines *l, int64_t lines, int64_t count, char *dst);
 	/* dst[line][row_bytes]: the lines themselves, converted; 0 up to a whole vector. */

@@ -253,8 +253,13 @@ static void check_element(const struct problem *p, const char *name, int64_t i, 
 	/* Rounding errors of k sums are independent: they grow with the root of k. */
 	double slack =
 		6e-8 * (4 + sqrt((double)g->k)) * weight * fabs((double)g->alpha) + 4e-7 * fabs(t);
-	if (g->pre)
+	if (g->pre) {
 		check_value(p, name, "pre", i, j, stored(p, g->pre, at), t, slack);
+		t = stored(p, g->pre, at);
+		slack = 0;
+	} else if (g->act == GEMM_GELU) {
+		slack += rounding(g->c_type, t); /* GELU is of the value as it would be stored */
+	}
 	if (g->act == GEMM_RELU)
 		t = t > 0 ? t : 0;
 	else if (g->act == GEMM_GELU)

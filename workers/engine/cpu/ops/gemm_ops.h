@@ -6,8 +6,8 @@
 #include "workers/engine/cpu/ops/gemm_simd.h"
 
 void GEMM_FN(gemm_tile)(int rows, int vectors, const struct gemm_tile *t);
-void GEMM_FN(gemm_pack_across)(
-	const struct gemm_lines *l, int64_t lines, int64_t count, int64_t width, char *dst);
+void GEMM_FN(gemm_pack_across)(const struct gemm_lines *l, int64_t lines, int64_t count,
+	const struct gemm_panels *p, char *dst);
 void GEMM_FN(gemm_pack_panel)(const struct gemm_lines *l, int64_t lines, int64_t count, char *dst);
 void GEMM_FN(gemm_pack_strip)(
 	const struct gemm_lines *l, int64_t lines, int64_t count, char *dst, int64_t row_bytes);

@@ -3,6 +3,13 @@
  * conversion to the kernel's units. Panels of lines along k are transposed in registers. */
 #include "workers/engine/cpu/ops/gemm_ops.h"
 
+static int64_t min64(int64_t a, int64_t b)
+{
+	return a < b ? a : b;
+}
+
+enum { LINES_AHEAD = 8 };
+
 /* How a value is read, a constant in each copy of the loops below: its type, and whether it is
  * rounded to bf16 on the way (pairs always are). */
 enum load { LOAD_TYPES = 3, LOAD_ROUND = 4 };
@@ -32,10 +39,10 @@ GEMM_INLINE gv_f32 units_across(const int load, const char *a, const char *b)
 {
 	if (GEMM_UNIT == 1)
 		return values(load, a);
-	gv_u32 low = __builtin_convertvector(halves(load, a), gv_u32);
+	gv_u32 low = gv_widen(halves(load, a));
 	gv_u32 high = { 0 };
 	if (b)
-		high = __builtin_convertvector(halves(load, b), gv_u32);
+		high = gv_widen(halves(load, b));
 	return (gv_f32)(low | high << 16);
 }
 
@@ -61,27 +68,55 @@ GEMM_INLINE const char *padded(const int load, const char *p, int64_t count, cha
 	return buffer;
 }
 
-GEMM_INLINE void across(const int load, const struct gemm_lines *l, int64_t lines, int64_t count,
-	int64_t width, char *dst)
+/* The units of up to `width` columns of a line (or two), whole vectors as long as what they read
+ * lies before `end`. What they read behind the last value lands in columns that nobody keeps. */
+GEMM_INLINE void across_part(const int load, const char *a, const char *b, const char *end,
+	int64_t count, int64_t width, char *dst)
 {
-	const int64_t step = GV * gv_type_bytes(load_type(load)), whole = count / GV;
-	const char *line = l->base;
-	for (int64_t k = 0; k < lines; k += GEMM_UNIT, dst += width * 4) {
-		const char *a = line, *b = GEMM_UNIT == 2 && k + 1 < lines ? a + l->line_bytes : NULL;
+	const int64_t step = GV * gv_type_bytes(load_type(load));
+	for (int64_t x = 0; x < width; x += GV, a += step, b = b ? b + step : NULL, dst += GV * 4) {
+		char pa[2 * GV * 4], pb[2 * GV * 4];
+		if (x >= count)
+			gv_store(dst, gv_set1(0.0f));
+		else if ((b ? b : a) + step <= end)
+			gv_store(dst, units_across(load, a, b));
+		else
+			gv_store(dst,
+				units_across(load, padded(load, a, min64(count - x, GV), pa),
+					b ? padded(load, b, min64(count - x, GV), pb) : NULL));
+	}
+}
+
+/* Lines further on: each lies on a page of its own, where no hardware looks ahead. */
+GEMM_INLINE void prefetch_lines(const char *p, int64_t line_bytes, int64_t bytes)
+{
+	for (int i = 0; i < GEMM_UNIT; i++, p += line_bytes)
+		for (int64_t x = 0; x < bytes + 63; x += 64)
+			__builtin_prefetch(p + x, 0, 3);
+}
+
+GEMM_INLINE void across(const int load, const struct gemm_lines *l, int64_t lines, int64_t count,
+	const struct gemm_panels *p, char *dst)
+{
+	const int64_t size = gv_type_bytes(load_type(load)), columns = p->columns;
+	const char *a = l->base, *end = a + (lines - 1) * l->line_bytes + count * size;
+	for (int64_t k = 0; k < lines; k += GEMM_UNIT, dst += p->width * 4) {
+		const char *b = GEMM_UNIT == 2 && k + 1 < lines ? a + l->line_bytes : NULL;
+		char *out = dst;
 		int64_t x = 0;
-		for (; x < whole; x++)
-			gv_store(dst + x * GV * 4, units_across(load, a + x * step, b ? b + x * step : NULL));
-		if (count % GV) {
-			char pa[2 * GV * 4], pb[2 * GV * 4];
-			(void)padded(load, a + x * step, count % GV, pa);
-			if (b)
-				(void)padded(load, b + x * step, count % GV, pb);
-			gv_store(dst + x * GV * 4, units_across(load, pa, b ? pb : NULL));
-			x++;
-		}
-		for (; x < width / GV; x++)
-			gv_store(dst + x * GV * 4, gv_set1(0.0f));
-		line += GEMM_UNIT * l->line_bytes;
+		if (k + LINES_AHEAD < lines)
+			prefetch_lines(a + LINES_AHEAD * l->line_bytes, l->line_bytes, count * size);
+		if (p->width == 2 * GV && columns == p->width)
+			for (; x + columns <= count; x += columns, out += p->panel_bytes) {
+				const char *a1 = a + x * size, *b1 = b ? b + x * size : NULL;
+				gv_store(out, units_across(load, a1, b1));
+				gv_store(
+					out + GV * 4, units_across(load, a1 + GV * size, b1 ? b1 + GV * size : NULL));
+			}
+		for (; x < count; x += columns, out += p->panel_bytes)
+			across_part(load, a + x * size, b ? b + x * size : NULL, end, min64(columns, count - x),
+				p->width, out);
+		a += GEMM_UNIT * l->line_bytes;
 	}
 }
 
@@ -177,10 +212,10 @@ GEMM_INLINE void strip(const int load, const struct gemm_lines *l, int64_t lines
 			f(GEMM_F32, l, __VA_ARGS__);              \
 	} while (0)
 
-void GEMM_FN(gemm_pack_across)(
-	const struct gemm_lines *l, int64_t lines, int64_t count, int64_t width, char *dst)
+void GEMM_FN(gemm_pack_across)(const struct gemm_lines *l, int64_t lines, int64_t count,
+	const struct gemm_panels *p, char *dst)
 {
-	FOR_LOAD(l, across, lines, count, width, dst);
+	FOR_LOAD(l, across, lines, count, p, dst);
 }
 
 void GEMM_FN(gemm_pack_panel)(const struct gemm_lines *l, int64_t lines, int64_t count, char *dst)

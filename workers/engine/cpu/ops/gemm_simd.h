@@ -83,6 +83,24 @@ GEMM_INLINE gv_f32 gv_product(gv_f32 sum, gv_f32 a, gv_f32 b)
 #endif
 }
 
+#if defined(__AVX512F__)
+GEMM_INLINE gv_u32 gv_widen(gv_u16 v)
+{
+	return (gv_u32)_mm512_cvtepu16_epi32((__m256i)v);
+}
+#else
+GEMM_INLINE gv_u32 gv_widen(gv_u16 v)
+{
+	return __builtin_convertvector(v, gv_u32);
+}
+#endif
+
+/* Pairs of two lines of bf16. */
+GEMM_INLINE gv_f32 gv_pairs(const char *low, const char *high)
+{
+	return (gv_f32)(gv_widen(*(const gv_u16 *)low) | gv_widen(*(const gv_u16 *)high) << 16);
+}
+
 /* The first of a and b alternating, from their lower or upper halves. */
 #if defined(__AVX512F__)
 #define GV_LOW 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
@@ -97,7 +115,7 @@ GEMM_INLINE gv_f32 gv_product(gv_f32 sum, gv_f32 a, gv_f32 b)
 
 GEMM_INLINE gv_f32 gv_from_bf16(gv_u16 v)
 {
-	return (gv_f32)(__builtin_convertvector(v, gv_u32) << 16);
+	return (gv_f32)(gv_widen(v) << 16);
 }
 
 /* The 32 bits rounded to bf16 in the upper half, the lower half still to be cut off. */
@@ -131,7 +149,7 @@ GEMM_INLINE gv_f32 gv_from_f16(gv_u16 v)
 	return (gv_f32)_mm256_cvtph_ps((__m128i)v);
 #else
 	/* Multiplying by 2^112 moves the exponent, subnormals too; infinity and NaN are set apart. */
-	gv_u32 h = __builtin_convertvector(v, gv_u32);
+	gv_u32 h = gv_widen(v);
 	gv_f32 magnitude = (gv_f32)((h & 0x7fffu) << 13) * gv_set1(0x1p112f);
 	gv_u32 special = (gv_u32)((h & 0x7c00u) == 0x7c00u) & 0x7f800000u;
 	return (gv_f32)((gv_u32)magnitude | special | (h & 0x8000u) << 16);
@@ -176,27 +194,4 @@ GEMM_INLINE void gv_store_as(const int type, char *p, gv_f32 v)
 GEMM_INLINE int64_t gv_type_bytes(const int type)
 {
 	return type == GEMM_F32 ? 4 : 2;
-}
-
-GEMM_INLINE gv_f32 gv_select(gv_u32 mask, gv_f32 yes, gv_f32 no)
-{
-	return (gv_f32)(((gv_u32)yes & mask) | ((gv_u32)no & ~mask));
-}
-
-/* e^x, x in [-87.3, 88.3] (beyond, as at the end), to about 1e-7. */
-GEMM_INLINE gv_f32 gv_exp(gv_f32 x)
-{
-	gv_f32 low = gv_set1(-87.3f), high = gv_set1(88.3f);
-	x = gv_select((gv_u32)(x < low), low, x);
-	x = gv_select((gv_u32)(x > high), high, x);
-	gv_f32 t = x * 1.44269504f + 12582912.0f; /* rounds to an integer in the low bits */
-	gv_f32 k = t - 12582912.0f;
-	gv_f32 r = x - k * 0.693359375f + k * 2.12194440e-4f;
-	gv_f32 p = r * 1.9875691500e-4f + 1.3981999507e-3f;
-	p = p * r + 8.3334519073e-3f;
-	p = p * r + 4.1665795894e-2f;
-	p = p * r + 1.6666665459e-1f;
-	p = p * r + 5.0000001201e-1f;
-	p = p * r * r + r + 1.0f;
-	return p * (gv_f32)(((gv_u32)t << 23) + 0x3f800000u); /* wraps: the exponent's bits count */
 }
