@@ -272,9 +272,12 @@ static void an_index_that_lies_is_refused(void **state)
 		"{\"weight_map\":{\"transformer.wte.weight\":1}}",
 		/* says less than the file has */
 		"{\"weight_map\":{\"transformer.wte.weight\":\"model-00001-of-00003.safetensors\"}}",
-		/* says another place */
+		/* all there, one in another place than it says */
 		"{\"weight_map\":{\"transformer.wte.weight\":\"model-00001-of-00003.safetensors\","
-		"\"transformer.wpe.weight\":\"model-00002-of-00003.safetensors\"}}",
+		"\"transformer.wpe.weight\":\"model-00002-of-00003.safetensors\","
+		"\"transformer.h.0.attn.c_attn.weight\":\"model-00002-of-00003.safetensors\","
+		"\"transformer.h.0.attn.c_attn.bias\":\"model-00003-of-00003.safetensors\","
+		"\"transformer.ln_f.weight\":\"model-00003-of-00003.safetensors\"}}",
 	};
 	struct fixture *x = *state;
 	struct err err = { 0 };

@@ -3,6 +3,7 @@
  * would have been written had it stood still; nothing grows; errors arrive. */
 #include "tests/unit/workers/trainer/trainer_fixture.h"
 
+#include "workers/trainer/made_data.h"
 #include "workers/trainer/manifest.h"
 #include "workers/trainer/saver.h"
 
@@ -37,13 +38,19 @@ static void step(struct session *s)
 	s->metrics.loss = e.loss;
 }
 
-static struct session *open_session(struct fixture *f)
+static struct session *open_training(
+	const struct job_spec *spec, const struct session_inputs *inputs)
 {
 	struct err err = { 0 };
 	struct session *s = NULL;
-	if (session_open(&f->spec, &f->inputs, &s, &err) < 0)
+	if (session_open(spec, inputs, &s, &err) < 0)
 		fail_msg("%s: %s", err.param, err.message);
 	return s;
+}
+
+static struct session *open_session(struct fixture *f)
+{
+	return open_training(&f->spec, &f->inputs);
 }
 
 static void same_folder(struct fixture *f, const char *a, const char *b)
@@ -55,14 +62,17 @@ static void same_folder(struct fixture *f, const char *a, const char *b)
 	assert_string_equal(hash[0], hash[1]); /* a manifest has the hashes of all the others */
 }
 
-static void what_is_written_beside_training_is_the_step_s_own(void **state)
+/* Two trainings of the same: one saves while it goes on, its twin stands still to save. */
+static void compare(
+	struct fixture *f, const struct job_spec *spec, const struct session_inputs *inputs)
 {
-	struct fixture *f = *state;
 	struct err err = { 0 };
 	const char *beside = fixture_path(f, "beside"), *still = fixture_path(f, "still");
+	assert_int_equal(file_remove_tree(beside, &err), 0);
+	assert_int_equal(file_remove_tree(still, &err), 0);
 	assert_int_equal(file_mkdir(beside, &err), 0);
 	assert_int_equal(file_mkdir(still, &err), 0);
-	struct session *s = open_session(f), *t = open_session(f);
+	struct session *s = open_training(spec, inputs), *t = open_training(spec, inputs);
 	struct hf_model model = session_model(s), twin = session_model(t);
 	struct saver *saver = NULL;
 	assert_int_equal(saver_create(&model, &saver, &err), 0);
@@ -92,6 +102,51 @@ static void what_is_written_beside_training_is_the_step_s_own(void **state)
 	saver_destroy(saver);
 	session_close(s);
 	session_close(t);
+}
+
+static void what_is_written_beside_training_is_the_step_s_own(void **state)
+{
+	struct fixture *f = *state;
+	compare(f, &f->spec, &f->inputs);
+}
+
+static void compare_model(struct fixture *f, const char *model)
+{
+	struct err err = { 0 };
+	struct job_spec spec;
+	struct session_inputs inputs = { .threads = 1 };
+	struct made_data data = { 0 };
+	const struct json_val *metadata = NULL;
+	cleanup(json_doc_freep) struct json_doc *doc = NULL;
+	assert_int_equal(json_doc_parse(model, strlen(model), JSON_BYTES_MAX, &doc, &err), 0);
+	if (spec_json_read(json_doc_root(doc), &spec, &metadata, &err) < 0 ||
+		made_data_write(&data, &spec, &inputs, &err) < 0)
+		fail_msg("%s: %s", err.param, err.message);
+	compare(f, &spec, &inputs);
+	made_data_remove(&data);
+}
+
+#define REST                                                                             \
+	",\"training_file\":[\"file_0\",\"file_1\"],\"resources\":{\"instance_type\":\"x\"," \
+	"\"count\":1}}"
+
+/* So many weights and so short a step that the writer is always in the middle. */
+static void the_update_waits_for_the_writer(void **state)
+{
+	compare_model(*state,
+		"{\"task\":\"classification\",\"model\":{\"config\":{\"family\":\"mlp\",\"hidden\":[1500,"
+		"1500],\"in_channels\":1,\"in_height\":1,\"in_width\":64,\"n_classes\":4}},"
+		"\"hyperparameters\":{\"batch_size\":2,\"max_steps\":100,\"learning_rate\":0.01}" REST);
+}
+
+/* They change in the forward pass, which does not wait. */
+static void running_statistics_are_the_step_s_own(void **state)
+{
+	compare_model(*state,
+		"{\"task\":\"image_classification\",\"model\":{\"config\":{\"family\":\"cnn\","
+		"\"block\":\"basic\",\"stem\":\"3x3\",\"channels\":[8,256],\"blocks\":[1,2],"
+		"\"in_channels\":3,\"in_height\":8,\"in_width\":8,\"n_classes\":4}},"
+		"\"hyperparameters\":{\"batch_size\":2,\"max_steps\":100,\"learning_rate\":0.01}" REST);
 }
 
 static int64_t resident_kib(void)
@@ -198,6 +253,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_is_written_beside_training_is_the_step_s_own),
+		cmocka_unit_test(the_update_waits_for_the_writer),
+		cmocka_unit_test(running_statistics_are_the_step_s_own),
 		cmocka_unit_test(fifty_saves_take_no_more_than_one),
 		cmocka_unit_test(errors_arrive_and_the_next_one_may_succeed),
 	};
