@@ -10,6 +10,11 @@ static int64_t min64(int64_t a, int64_t b)
 
 enum { LINES_AHEAD = 8 };
 
+static int64_t max64(int64_t a, int64_t b)
+{
+	return a > b ? a : b;
+}
+
 /* How a value is read, a constant in each copy of the loops below: its type, and whether it is
  * rounded to bf16 on the way (pairs always are). */
 enum load { LOAD_TYPES = 3, LOAD_ROUND = 4 };
@@ -68,22 +73,28 @@ GEMM_INLINE const char *padded(const int load, const char *p, int64_t count, cha
 	return buffer;
 }
 
-/* The units of up to `width` columns of a line (or two), whole vectors as long as what they read
- * lies before `end`. What they read behind the last value lands in columns that nobody keeps. */
-GEMM_INLINE void across_part(const int load, const char *a, const char *b, const char *end,
-	int64_t count, int64_t width, char *dst)
+/* A line's (or two lines') units into the first `panels` panels, whole vectors. */
+GEMM_INLINE void across_whole(const int load, const int vectors, const char *a, const char *b,
+	int64_t step, int64_t panels, int64_t panel_bytes, char *dst)
+{
+	const int64_t vector = GV * gv_type_bytes(load_type(load));
+#pragma GCC unroll 4
+	for (int64_t i = 0; i < panels; i++, a += step, b += step, dst += panel_bytes)
+#pragma GCC unroll 2
+		for (int j = 0; j < vectors; j++)
+			gv_store(dst + j * GV * 4, units_across(load, a + j * vector, b + j * vector));
+}
+
+/* The same for `count` columns at the end of memory; b may be NULL. */
+GEMM_INLINE void across_end(
+	const int load, const char *a, const char *b, int64_t count, int64_t width, char *dst)
 {
 	const int64_t step = GV * gv_type_bytes(load_type(load));
 	for (int64_t x = 0; x < width; x += GV, a += step, b = b ? b + step : NULL, dst += GV * 4) {
 		char pa[2 * GV * 4], pb[2 * GV * 4];
-		if (x >= count)
-			gv_store(dst, gv_set1(0.0f));
-		else if ((b ? b : a) + step <= end)
-			gv_store(dst, units_across(load, a, b));
-		else
-			gv_store(dst,
-				units_across(load, padded(load, a, min64(count - x, GV), pa),
-					b ? padded(load, b, min64(count - x, GV), pb) : NULL));
+		const int64_t rest = min64(max64(count - x, 0), GV);
+		gv_store(dst,
+			units_across(load, padded(load, a, rest, pa), b ? padded(load, b, rest, pb) : NULL));
 	}
 }
 
@@ -99,23 +110,24 @@ GEMM_INLINE void across(const int load, const struct gemm_lines *l, int64_t line
 	const struct gemm_panels *p, char *dst)
 {
 	const int64_t size = gv_type_bytes(load_type(load)), columns = p->columns;
+	const int64_t panels = (count + columns - 1) / columns;
 	const char *a = l->base, *end = a + (lines - 1) * l->line_bytes + count * size;
 	for (int64_t k = 0; k < lines; k += GEMM_UNIT, dst += p->width * 4) {
-		const char *b = GEMM_UNIT == 2 && k + 1 < lines ? a + l->line_bytes : NULL;
-		char *out = dst;
-		int64_t x = 0;
+		const char *b = GEMM_UNIT == 1 ? a : k + 1 < lines ? a + l->line_bytes : NULL;
+		/* What a vector reads behind the last column lands where nobody looks; only at the end of
+		 * memory it may not. */
+		int64_t whole = b ? ((end - b) / size - p->width) / columns + 1 : 0;
+		whole = min64(max64(whole, 0), panels);
 		if (k + LINES_AHEAD < lines)
 			prefetch_lines(a + LINES_AHEAD * l->line_bytes, l->line_bytes, count * size);
-		if (p->width == 2 * GV && columns == p->width)
-			for (; x + columns <= count; x += columns, out += p->panel_bytes) {
-				const char *a1 = a + x * size, *b1 = b ? b + x * size : NULL;
-				gv_store(out, units_across(load, a1, b1));
-				gv_store(
-					out + GV * 4, units_across(load, a1 + GV * size, b1 ? b1 + GV * size : NULL));
-			}
-		for (; x < count; x += columns, out += p->panel_bytes)
-			across_part(load, a + x * size, b ? b + x * size : NULL, end, min64(columns, count - x),
-				p->width, out);
+		if (p->width == GV)
+			across_whole(load, 1, a, b, columns * size, whole, p->panel_bytes, dst);
+		else
+			across_whole(load, 2, a, b, columns * size, whole, p->panel_bytes, dst);
+		for (int64_t i = whole; i < panels; i++)
+			across_end(load, a + i * columns * size,
+				b && GEMM_UNIT == 2 ? b + i * columns * size : NULL, count - i * columns, p->width,
+				dst + i * p->panel_bytes);
 		a += GEMM_UNIT * l->line_bytes;
 	}
 }
