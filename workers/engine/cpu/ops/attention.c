@@ -16,28 +16,35 @@ struct queries {
 	att_scores s;
 };
 
-CPU_INLINE float row_max(const float *s, int64_t vectors, const struct att_mask *m, int64_t r)
+/* The largest score that row r sees, by lanes, of its `vectors` vectors. */
+CPU_INLINE simd_f32 row_max(
+	const float *s, int64_t vectors, const struct att_mask *m, int64_t r, const enum att_view view)
 {
 	simd_f32 low = simd_set(-INFINITY), max = low;
-	for (int64_t v = 0; v < vectors; v++) {
-		simd_f32 x = simd_load(s + v * SIMD_WIDTH);
-		if (m->starts || (m->diagonal && v == vectors - 1))
-			x = simd_select(att_visible(m, r, v), x, low);
-		max = simd_max(x, max);
-	}
-	return simd_max_lane(max);
+	int64_t plain = att_plain(vectors, view), v = 0;
+	for (; v < plain; v++)
+		max = simd_max(simd_load(s + v * SIMD_WIDTH), max);
+	for (; v < vectors; v++)
+		max = simd_max(
+			simd_select(att_visible(m, r, v, view), simd_load(s + v * SIMD_WIDTH), low), max);
+	return max;
 }
 
 /* Scores of a row become e^(score - max), 0 where the row does not see the key; returns the sum by
  * lanes. */
-CPU_INLINE simd_f32 row_exp(
-	float *s, int64_t vectors, float max, const struct att_mask *m, int64_t r)
+CPU_INLINE simd_f32 row_exp(float *s, int64_t vectors, float max, const struct att_mask *m,
+	int64_t r, const enum att_view view)
 {
 	simd_f32 sum = { 0 };
-	for (int64_t v = 0; v < vectors; v++) {
+	int64_t plain = att_plain(vectors, view), v = 0;
+	for (; v < plain; v++) {
 		simd_f32 x = simd_exp2(simd_load(s + v * SIMD_WIDTH) - max);
-		if (m->starts || (m->diagonal && v == vectors - 1))
-			x = simd_select(att_visible(m, r, v), x, simd_set(0));
+		sum += x;
+		simd_store(s + v * SIMD_WIDTH, x);
+	}
+	for (; v < vectors; v++) {
+		simd_f32 x = simd_exp2(simd_load(s + v * SIMD_WIDTH) - max);
+		x = simd_select(att_visible(m, r, v, view), x, simd_set(0));
 		sum += x;
 		simd_store(s + v * SIMD_WIDTH, x);
 	}
@@ -46,21 +53,20 @@ CPU_INLINE simd_f32 row_exp(
 
 /* Scores become probabilities relative to the running maximum; what was gathered before is scaled
  * to it. */
-CPU_INLINE void softmax_block(struct queries *q, const struct att_mask *m, int64_t width)
+CPU_INLINE void softmax_rows(struct queries *q, const struct att_mask *m, int64_t first,
+	int64_t width, const enum att_view view)
 {
-	float new_max[ATT_BLOCK];
-	for (int64_t r = 0; r < q->rows; r++) {
-		int64_t vectors = att_vectors(m->diagonal, r);
-		float top = row_max(q->s + r * ATT_BLOCK, vectors, m, r);
-		new_max[r] = top > q->max[r] ? top : q->max[r];
-	}
-	for (int64_t r = 0; r < q->rows; r += SIMD_WIDTH)
-		simd_store(q->factor + r, simd_exp2(simd_load(q->max + r) - simd_load(new_max + r)));
-	for (int64_t r = 0; r < q->rows; r++) {
-		int64_t vectors = att_vectors(m->diagonal, r);
-		simd_f32 sum = row_exp(q->s + r * ATT_BLOCK, vectors, new_max[r], m, r);
+	int64_t vectors = att_vectors(view != ATT_ALL && m->diagonal, first);
+	simd_f32 top[SIMD_WIDTH], before = simd_load(q->max + first);
+#pragma GCC unroll 16
+	for (int i = 0; i < SIMD_WIDTH; i++)
+		top[i] = row_max(q->s + (first + i) * ATT_BLOCK, vectors, m, first + i, view);
+	simd_f32 now = simd_max(simd_maxima(top), before);
+	simd_store(q->factor + first, simd_exp2(before - now));
+	simd_store(q->max + first, now);
+	for (int64_t r = first; r < first + SIMD_WIDTH; r++) {
+		simd_f32 sum = row_exp(q->s + r * ATT_BLOCK, vectors, q->max[r], m, r, view);
 		q->sum[r] = q->sum[r] * q->factor[r] + sum;
-		q->max[r] = new_max[r];
 		if (q->factor[r] == 1.0f)
 			continue;
 		for (int64_t e = 0; e < width; e += SIMD_WIDTH)
@@ -68,18 +74,31 @@ CPU_INLINE void softmax_block(struct queries *q, const struct att_mask *m, int64
 	}
 }
 
-static void store_block(const struct att_unit *u, const struct queries *q, int64_t h, int64_t i0)
+static void softmax_block(struct queries *q, const struct att_mask *m, int64_t width)
 {
-	int64_t hs = u->d->head_size;
+	for (int64_t r = 0; r < q->rows; r += SIMD_WIDTH)
+		if (m->starts)
+			softmax_rows(q, m, r, width, ATT_SOME);
+		else if (m->diagonal)
+			softmax_rows(q, m, r, width, ATT_BELOW);
+		else
+			softmax_rows(q, m, r, width, ATT_ALL);
+}
+
+static void store_block(const struct att_unit *u, struct queries *q, int64_t h, int64_t i0)
+{
+	int64_t hs = u->d->head_size, rows = att_rows_of(u, i0);
 	act_t *y = (act_t *)u->d->y + att_out_at(u, h) + i0 * u->out;
 	float *lse = u->d->lse + (u->b * u->d->heads + u->kv * u->group + h) * u->d->t + i0;
-	for (int64_t r = 0; r < att_rows_of(u, i0); r++) {
-		float sum = simd_sum(q->sum[r]), inverse = 1.0f / sum;
-		lse[r] = q->max[r] * att_ln2 + logf(sum);
+	for (int64_t r = 0; r < rows; r += SIMD_WIDTH) {
+		simd_f32 sum = simd_sums(q->sum + r);
+		simd_store(q->factor + r, 1.0f / sum);
+		simd_store_upto(lse + r, simd_load(q->max + r) * att_ln2 + simd_log(sum), rows - r);
+	}
+	for (int64_t r = 0; r < rows; r++)
 		for (int64_t e = 0; e < hs; e += SIMD_WIDTH)
 			act_store_upto(
-				y + r * u->out + e, simd_load(q->out + r * u->width + e) * inverse, hs - e);
-	}
+				y + r * u->out + e, simd_load(q->out + r * u->width + e) * q->factor[r], hs - e);
 }
 
 /* packed: the unit's blocks, of keys across and of values in turn. */
@@ -87,7 +106,7 @@ static void forward_block(
 	const struct att_unit *u, const float *packed, int64_t h, int64_t i0, struct queries *q)
 {
 	int64_t hs = u->d->head_size, width = u->width, rows = att_rows_of(u, i0);
-	q->rows = workspace_round_up(rows, ATT_ROWS);
+	q->rows = workspace_round_up(rows, WORKSPACE_LANES);
 	att_pack((const act_t *)u->d->qkv + att_query_at(u, h) + i0 * u->row, u->row, rows, hs, width,
 		u->scale * att_log2e, q->q);
 	for (int64_t r = 0; r < ATT_BLOCK; r++) {

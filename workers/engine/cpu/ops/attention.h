@@ -71,14 +71,38 @@ CPU_INLINE int64_t att_rows_of(const struct att_unit *u, int64_t first)
 CPU_INLINE void att_pack(const act_t *x, int64_t stride, int64_t rows, int64_t hs, int64_t width,
 	float scale, float *dst)
 {
-	for (int64_t r = 0; r < rows; r++)
-		for (int64_t e = 0; e < width; e += SIMD_WIDTH) {
+	int64_t whole = hs / SIMD_WIDTH * SIMD_WIDTH;
+	for (int64_t r = 0; r < rows; r++) {
+		int64_t e = 0;
+		for (; e < whole; e += SIMD_WIDTH)
+			simd_store(dst + r * width + e, act_load(x + r * stride + e) * scale);
+		for (; e < width; e += SIMD_WIDTH) {
 			simd_f32 v = { 0 };
 			if (e < hs)
-				v = act_load_upto(x + r * stride + e, hs - e) * scale;
+				v = act_load_part(x + r * stride + e, hs - e) * scale;
 			simd_store(dst + r * width + e, v);
 		}
+	}
 	memset(dst + rows * width, 0, (size_t)((ATT_BLOCK - rows) * width) * sizeof(float));
+}
+
+/* One square of what follows: rows of x become columns. */
+CPU_INLINE void att_pack_square(
+	const act_t *x, int64_t stride, int64_t rows, int64_t hs, const bool whole, float *dst)
+{
+	simd_f32 v[SIMD_WIDTH];
+#pragma GCC unroll 16
+	for (int i = 0; i < SIMD_WIDTH; i++) {
+		v[i] = (simd_f32){ 0 };
+		if (whole)
+			v[i] = act_load(x + i * stride);
+		else if (i < rows && hs > 0)
+			v[i] = act_load_upto(x + i * stride, hs);
+	}
+	simd_transpose(v);
+#pragma GCC unroll 16
+	for (int i = 0; i < SIMD_WIDTH; i++)
+		simd_store(dst + i * ATT_BLOCK, v[i]);
 }
 
 /* dst[width][64], transposed; zeros beyond rows and hs. */
@@ -87,15 +111,12 @@ CPU_INLINE void att_pack_across(
 {
 	for (int64_t j = 0; j < ATT_BLOCK; j += SIMD_WIDTH)
 		for (int64_t e = 0; e < width; e += SIMD_WIDTH) {
-			simd_f32 v[SIMD_WIDTH];
-			for (int i = 0; i < SIMD_WIDTH; i++) {
-				v[i] = (simd_f32){ 0 };
-				if (j + i < rows && e < hs)
-					v[i] = act_load_upto(x + (j + i) * stride + e, hs - e);
-			}
-			simd_transpose(v);
-			for (int i = 0; i < SIMD_WIDTH; i++)
-				simd_store(dst + (e + i) * ATT_BLOCK + j, v[i]);
+			const act_t *from = x + j * stride + e;
+			float *to = dst + e * ATT_BLOCK + j;
+			if (j + SIMD_WIDTH <= rows && e + SIMD_WIDTH <= hs)
+				att_pack_square(from, stride, SIMD_WIDTH, SIMD_WIDTH, true, to);
+			else
+				att_pack_square(from, stride, rows - j, hs - e, false, to);
 		}
 }
 
@@ -152,11 +173,24 @@ CPU_INLINE bool att_mask_of(
 	return seen;
 }
 
-/* Lanes of vector v that row r sees. */
-CPU_INLINE simd_i32 att_visible(const struct att_mask *m, int64_t r, int64_t v)
+/* What a block's rows see: every key, those up to their own, or what documents leave of these. */
+enum att_view { ATT_ALL, ATT_BELOW, ATT_SOME };
+
+/* Of a row's vectors, the first ones that it sees whole. Rows that share a vector of the diagonal
+ * have the same number of vectors. */
+CPU_INLINE int64_t att_plain(int64_t vectors, const enum att_view view)
 {
-	simd_i32 lanes = simd_first(m->diagonal ? r + 1 - v * SIMD_WIDTH : SIMD_WIDTH);
-	if (m->starts)
-		lanes &= ~simd_first(m->low[r] - v * SIMD_WIDTH);
+	return view == ATT_ALL ? vectors : view == ATT_BELOW ? vectors - 1 : 0;
+}
+
+/* Lanes of vector v that row r sees. */
+CPU_INLINE simd_i32 att_visible(
+	const struct att_mask *m, int64_t r, int64_t v, const enum att_view view)
+{
+	if (view == ATT_BELOW)
+		return simd_first(r % SIMD_WIDTH + 1);
+	simd_i32 lanes = ~simd_first(m->low[r] - v * SIMD_WIDTH);
+	if (m->diagonal)
+		lanes &= simd_first(r + 1 - v * SIMD_WIDTH);
 	return lanes;
 }

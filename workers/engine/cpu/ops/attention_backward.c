@@ -14,17 +14,30 @@ struct meeting {
 };
 
 /* Row r of scores and of dy * values becomes probabilities and gradients of scores. */
-CPU_INLINE void gradient_row(struct meeting *w, const struct att_mask *m, int64_t r)
+CPU_INLINE void gradient_row(
+	struct meeting *w, const struct att_mask *m, int64_t r, const enum att_view view)
 {
-	int64_t vectors = att_vectors(m->diagonal, r);
+	int64_t vectors = att_vectors(view != ATT_ALL && m->diagonal, r);
+	int64_t plain = att_plain(vectors, view);
 	float *p = w->p + r * ATT_BLOCK, *ds = w->ds + r * ATT_BLOCK, lse = w->lse[r];
 	for (int64_t v = 0; v < vectors; v++) {
 		simd_f32 x = simd_exp2(simd_load(p + v * SIMD_WIDTH) - lse);
-		if (m->starts || (m->diagonal && v == vectors - 1))
-			x = simd_select(att_visible(m, r, v), x, simd_set(0));
+		if (v >= plain)
+			x = simd_select(att_visible(m, r, v, view), x, simd_set(0));
 		simd_store(p + v * SIMD_WIDTH, x);
 		simd_store(ds + v * SIMD_WIDTH, x * (simd_load(ds + v * SIMD_WIDTH) - w->delta[r]));
 	}
+}
+
+static void gradient_block(struct meeting *w, const struct att_mask *m, int64_t rows)
+{
+	for (int64_t r = 0; r < rows; r++)
+		if (m->starts)
+			gradient_row(w, m, r, ATT_SOME);
+		else if (m->diagonal)
+			gradient_row(w, m, r, ATT_BELOW);
+		else
+			gradient_row(w, m, r, ATT_ALL);
 }
 
 /* Adds what the two blocks give to the gradients of both. dq: fp32 [64][width]. */
@@ -34,8 +47,7 @@ static void meet(
 	int64_t vectors = width / SIMD_WIDTH;
 	att_score_block(w->q, w->k_across, hs, width, rows, m->diagonal, w->p);
 	att_score_block(w->dy, w->v_across, hs, width, rows, m->diagonal, w->ds);
-	for (int64_t r = 0; r < rows; r++)
-		gradient_row(w, m, r);
+	gradient_block(w, m, rows);
 	for (int64_t j = 0; j < ATT_BLOCK; j += ATT_ROWS) {
 		int64_t first = m->diagonal ? j : 0; /* no earlier query sees these keys */
 		if (first >= rows)

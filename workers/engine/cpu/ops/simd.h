@@ -214,6 +214,20 @@ CPU_INLINE simd_f32 simd_exp2(simd_f32 x)
 	return simd_scale(p * r + 1.0f, t);
 }
 
+/* Natural logarithm of a positive normal number, to 2 ulp; NaN for infinity and NaN. */
+CPU_INLINE simd_f32 simd_log(simd_f32 x)
+{
+	/* x = m 2^n with m in [sqrt(1/2), sqrt(2)); log(m) = 2 atanh(s), s = (m - 1) / (m + 1). */
+	simd_u32 shifted = (simd_u32)x - 0x3f3504f3u;
+	simd_f32 n = __builtin_convertvector((simd_i32)shifted >> 23, simd_f32);
+	simd_f32 m = (simd_f32)((shifted & 0x7fffffu) + 0x3f3504f3u);
+	simd_f32 s = (m - 1.0f) / (m + 1.0f), q = s * s;
+	simd_f32 p = q * 0.222222222f + 0.285714286f; /* 2/9, 2/7, 2/5, 2/3: to 1e-8 */
+	p = p * q + 0.4f;
+	p = p * q + 0.666666667f;
+	return n * 0.693147181f + (p * q * s + (s + s)) + (x - x);
+}
+
 /* tanh(u) = 1 - 2 / (1 + e^2u); absolute error about 1e-7. */
 CPU_INLINE simd_f32 simd_tanh(simd_f32 u)
 {
@@ -249,6 +263,29 @@ CPU_INLINE void simd_transpose(simd_f32 *v)
 		for (int i = 0; i < SIMD_WIDTH; i++)
 			v[i] = u[i];
 	}
+}
+
+/* The sum, and the maximum (NaN are passed over), of each of SIMD_WIDTH vectors, in its lane. */
+CPU_INLINE simd_f32 simd_sums(simd_f32 *v)
+{
+	simd_transpose(v);
+#pragma GCC unroll 4
+	for (int half = SIMD_WIDTH / 2; half > 0; half /= 2)
+#pragma GCC unroll 8
+		for (int i = 0; i < half; i++)
+			v[i] += v[i + half];
+	return v[0];
+}
+
+CPU_INLINE simd_f32 simd_maxima(simd_f32 *v)
+{
+	simd_transpose(v);
+#pragma GCC unroll 4
+	for (int half = SIMD_WIDTH / 2; half > 0; half /= 2)
+#pragma GCC unroll 8
+		for (int i = 0; i < half; i++)
+			v[i] = simd_max(v[i], v[i + half]);
+	return v[0];
 }
 
 /* c[m, nv * SIMD_WIDTH] (+)= a b with m and nv known to the compiler; a is read at row and column
