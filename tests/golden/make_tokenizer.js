@@ -141,7 +141,7 @@ const PLAIN = ['', ' ', '  ', '\n', 'a', ' a', "I'm sure they'll say it's 12345.
   'Hello  world \t tabs\n\n\nand lines \n', 'naïve café — “quotes” … 東京タワー 한국어 हिन्दी العربية עברית',
   'for (int i = 0; i < n; i++) {\n\tx[i] += y[i];\n}\n', '👩‍👩‍👧‍👦 family 🏳️‍🌈 flags 🇩🇪', 'a'.repeat(300),
   'ab'.repeat(100) + ' ' + 'the '.repeat(60), ' '.repeat(130) + 'x', '1234567890'.repeat(12),
-  'In the beginning God created the heaven and the earth.', 'ſs \'ſ K Å', '\u0000zero\u0001'];
+  'lll ooo eee sss lllll', 'l'.repeat(301), 'so'.repeat(31) + 's', 'In the beginning God created the heaven and the earth.', 'ſs \'ſ K Å', '\u0000zero\u0001'];
 
 function texts() {
   const list = PLAIN.slice();

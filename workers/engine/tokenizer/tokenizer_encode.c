@@ -26,7 +26,6 @@ struct tokenizer_encoder {
 	pcre2_match_data *match;
 	pcre2_match_context *context;
 	pcre2_jit_stack *stack;
-	bool compiled; /* patterns are machine code here */
 	struct buf lead, normal;
 	struct buf spaced[TOKENIZER_STEPS_MAX];
 	int32_t out[OUT_IDS];
@@ -71,7 +70,6 @@ int tokenizer_encoder_create(
 		buf_init(&e->spaced[i], SIZE_MAX / 2);
 	uint32_t jit = 0;
 	(void)pcre2_config(PCRE2_CONFIG_JIT, &jit);
-	e->compiled = jit;
 	e->match = pcre2_match_data_create(1, NULL);
 	e->context = pcre2_match_context_create(NULL);
 	if (jit)
@@ -139,14 +137,17 @@ static int word(struct tokenizer_encoder *e, const char *text, size_t bytes, str
 }
 
 /* The next match in text[at..bytes); final: the text ends there. Negative: an error. */
-static int find(struct tokenizer_encoder *e, const pcre2_code *pattern, const char *text,
+static int find(struct tokenizer_encoder *e, const struct tokenizer_step *s, const char *text,
 	size_t bytes, size_t at, bool final, struct piece *ret, struct err *err)
 {
 	uint32_t options = final ? 0 : PCRE2_PARTIAL_HARD;
-	int rc = e->compiled
-		? pcre2_jit_match(pattern, (PCRE2_SPTR)text, bytes, at, options, e->match, e->context)
-		: pcre2_match(pattern, (PCRE2_SPTR)text, bytes, at, options | PCRE2_NO_UTF_CHECK, e->match,
-			  e->context);
+	int rc;
+	if (s->compiled)
+		rc =
+			pcre2_jit_match(s->pattern, (PCRE2_SPTR)text, bytes, at, options, e->match, e->context);
+	else
+		rc = pcre2_match(s->pattern, (PCRE2_SPTR)text, bytes, at, options | PCRE2_NO_UTF_CHECK,
+			e->match, e->context);
 	if (rc == PCRE2_ERROR_PARTIAL)
 		return MATCH_MORE;
 	if (rc == PCRE2_ERROR_NOMATCH)
@@ -197,7 +198,7 @@ static int pieces(
 	}
 	for (size_t at = 0; at < bytes;) {
 		struct piece m = { .text = text };
-		int found = find(e, s->pattern, text, bytes, at, true, &m, err);
+		int found = find(e, s, text, bytes, at, true, &m, err);
 		if (found < 0)
 			return found;
 		if (found == MATCH_NONE)
@@ -273,8 +274,8 @@ static int lead(struct tokenizer_encoder *e, const char *text, size_t bytes, boo
 		buf_char(&e->lead, ' ');
 		if (buf_append(&e->lead, text, take))
 			return err_set(err, ERR_NO_MEMORY, NULL, "no memory for a piece of the text");
-		int found = find(e, e->t->step[0].pattern, e->lead.data, e->lead.len, 0,
-			final && take == bytes, ret, err);
+		int found =
+			find(e, &e->t->step[0], e->lead.data, e->lead.len, 0, final && take == bytes, ret, err);
 		if (found != MATCH_MORE || take == bytes)
 			return found;
 	}
@@ -305,7 +306,7 @@ static int advance(struct tokenizer_encoder *e, const char *text, size_t bytes, 
 	}
 	struct piece m = { .text = text };
 	int found = spaced ? lead(e, text, bytes, final, &m, err)
-					   : find(e, e->t->step[0].pattern, text, bytes, 0, final, &m, err);
+					   : find(e, &e->t->step[0], text, bytes, 0, final, &m, err);
 	if (found < 0 || found == MATCH_MORE)
 		return found;
 	if (spaced)

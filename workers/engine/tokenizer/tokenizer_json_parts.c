@@ -106,6 +106,10 @@ static int add_step(struct tokenizer *t, struct tokenizer_step step, struct err 
 		return err_set(err, ERR_INVALID_DATA, t->param,
 			"file %s: pre_tokenizer has more than %d steps", t->label, TOKENIZER_STEPS_MAX);
 	}
+	size_t machine_code = 0;
+	if (step.pattern)
+		(void)pcre2_pattern_info(step.pattern, PCRE2_INFO_JITSIZE, &machine_code);
+	step.compiled = machine_code > 0;
 	/* At the very beginning it is a matter of the text, not of its pieces. */
 	if (step.prefix_space && t->step_count == 0)
 		t->lead_space = true;

@@ -37,6 +37,7 @@ struct tokenizer_merges {
 struct tokenizer_step {
 	bool prefix_space;   /* puts a space in front of a piece that has none */
 	pcre2_code *pattern; /* splits; NULL: does not */
+	bool compiled;       /* the pattern is machine code (a sandbox may forbid that) */
 	bool drop_matches, drop_gaps;
 };
 
