@@ -26,7 +26,7 @@ static void test_evaluation(void **state)
 		if (!(fabs(x[0].loss - x[1].loss) < 1e-5 * x[0].loss))
 			fail_msg("%s: loss %.9g and %.9g", name, x[0].loss, x[1].loss);
 		assert_true(x[0].accuracy == x[1].accuracy && x[0].auc == x[1].auc);
-		assert_true((x[0].accuracy > 0) == (s.task != SPEC_REGRESSION));
+		assert_true(s.task == SPEC_REGRESSION ? x[0].accuracy == 0 : x[0].accuracy <= 1);
 		assert_true((x[0].auc > 0) == (s.task == SPEC_CLICK_THROUGH));
 		bool text = s.data.format == SPEC_FORMAT_TEXT;
 		/* The text's last window is partial. */
@@ -39,7 +39,7 @@ static void test_evaluation(void **state)
 }
 
 /* A model of zeros gives every class the same chance: the loss over all rows is exactly known, with
- * a vocabulary that is a prime too. Labels are smoothed in training alone. */
+ * a vocabulary that is a prime too. */
 static void test_evaluation_of_nothing(void **state)
 {
 	struct engine_case cases[CASES_MAX];
@@ -52,7 +52,6 @@ static void test_evaluation_of_nothing(void **state)
 		if (s.task == SPEC_REGRESSION)
 			continue;
 		s.precision = (enum spec_precision)(i % 3);
-		s.hyper.label_smoothing = 0.3;
 		fixture_open(&f, s, 1);
 		for (int k = 0; k < f.plan->param_count; k++) {
 			struct engine_tensor t;
@@ -68,6 +67,26 @@ static void test_evaluation_of_nothing(void **state)
 				x.loss, expected);
 		assert_true(!clicks || x.auc == 0.5);
 		fixture_close(&f);
+	}
+}
+
+/* Dropout and smoothed labels are for training alone. */
+static void test_plain(void **state)
+{
+	struct job_spec specs[] = { case_language(SPEC_GPT2), case_lora(case_language(SPEC_LLAMA), 0),
+		fixture_spec(SPEC_CNN) };
+	for (size_t i = 0; i < ARRAY_LEN(specs); i++) {
+		struct engine_evaluation x[2];
+		for (int k = 0; k < 2; k++) {
+			struct err err = { 0 };
+			struct fixture f;
+			specs[i].hyper.label_smoothing = k ? 0.3 : 0;
+			specs[i].hyper.dropout = specs[i].lora.dropout = k ? 0.3 : 0;
+			fixture_open(&f, specs[i], 1);
+			assert_ok(engine_evaluate(f.engine, NULL, NULL, &x[k], &err));
+			fixture_close(&f);
+		}
+		assert_true(fabs(x[0].loss / x[1].loss - 1) < 1e-6);
 	}
 }
 
@@ -236,6 +255,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_evaluation),
 		cmocka_unit_test(test_evaluation_of_nothing),
+		cmocka_unit_test(test_plain),
 		cmocka_unit_test(test_evaluation_stops),
 		cmocka_unit_test(test_running_statistics),
 		cmocka_unit_test(test_logits),

@@ -2,6 +2,7 @@
  * One optimizer step: the mean over a batch however it is cut, its report, clipping, updates,
  * averages, adapters, and what happens when nothing can be learnt. */
 #include "tests/unit/workers/engine/engine_cases.h"
+#include "workers/engine/data/data_private.h"
 #include "workers/engine/engine_private.h"
 
 /* All dense gradients in one array, in the order of the parameters. */
@@ -69,7 +70,7 @@ static void check_accumulation(const char *name, struct job_spec s)
 			fail_msg("%s: gradients differ by %.3g in %d pieces, loss %.9g and %.9g", name, d,
 				1 << k, step[0].loss, step[k].loss);
 		assert_int_equal(step[k].tokens, step[0].tokens);
-		assert_true(total_bytes[k] < total_bytes[0]);
+		assert_true(total_bytes[k] <= total_bytes[k - 1]);
 	}
 	for (int k = 0; k < 4; k++)
 		free(g[k]);
@@ -150,7 +151,8 @@ static void test_report_masked(void **state)
 	fixture_close(&f);
 }
 
-/* Learning happens at all: each family halves its loss (texts are noise: it learns the letters). */
+/* Learning happens at all: each family halves its loss (texts are noise: it learns the letters),
+ * but for adapters of a base that is random. */
 static void test_learns(void **state)
 {
 	struct engine_case cases[CASES_MAX];
@@ -160,7 +162,7 @@ static void test_learns(void **state)
 		struct fixture f;
 		struct engine_step s;
 		struct job_spec spec = cases[i / 3].spec;
-		double first = 0;
+		double first = 0, goal = spec.lora.rank > 0 ? 0.95 : 0.5;
 		spec.precision = (enum spec_precision)(i % 3);
 		spec.hyper.dropout = spec.hyper.label_smoothing = 0;
 		spec.hyper.max_steps = 200;
@@ -171,10 +173,10 @@ static void test_learns(void **state)
 			assert_ok(engine_step(f.engine, &s, &err));
 			assert_false(s.non_finite);
 			first = k == 0 ? s.loss : first;
-			if (s.loss < 0.5 * first)
+			if (s.loss < goal * first)
 				break;
 		}
-		if (!(s.loss < 0.5 * first))
+		if (!(s.loss < goal * first))
 			fail_msg("%s in %s: loss %.3f after %.3f", cases[i / 3].name, case_precision[i % 3],
 				s.loss, first);
 		fixture_close(&f);
@@ -182,7 +184,7 @@ static void test_learns(void **state)
 }
 
 /* The update is AdamW's, with the bias corrections of the right step, from the gradients that the
- * engine left behind. */
+ * engine left behind, with decay for weights and without for biases. */
 static void test_adamw_steps(void **state)
 {
 	struct err err = { 0 };
@@ -190,25 +192,31 @@ static void test_adamw_steps(void **state)
 	struct job_spec spec = fixture_spec(SPEC_MLP);
 	spec.hyper.grad_clip = 0;
 	fixture_open(&f, spec, 1);
-	double m[2] = { 0 }, v[2] = { 0 };
-	for (int step = 1; step <= 3; step++) {
-		float before[2];
-		struct engine_step s;
-		for (int i = 0; i < 2; i++) /* a weight with decay, a bias without */
-			before[i] = *(float *)engine_buffer(f.engine, f.plan->params[i].weight);
-		assert_ok(engine_step(f.engine, &s, &err));
-		for (int i = 0; i < 2; i++) {
-			const struct plan_param *p = &f.plan->params[i];
-			double g = (double)*(float *)engine_buffer(f.engine, p->gradient);
-			m[i] = 0.9 * m[i] + 0.1 * g;
-			v[i] = 0.95 * v[i] + 0.05 * g * g;
-			double hat = m[i] / (1 - pow(0.9, step)) / (sqrt(v[i] / (1 - pow(0.95, step))) + 1e-8);
-			double w = (double)before[i] -
-				s.learning_rate * (hat + (i == 0 ? 0.1 : 0) * (double)before[i]);
-			double now = (double)*(float *)engine_buffer(f.engine, p->weight);
-			assert_true(fabs(w - now) < 1e-6);
-			assert_true(fabs(now - (double)before[i]) > 1e-5);
+	for (int i = 0; i < f.plan->param_count; i++) {
+		const struct plan_param *p = &f.plan->params[i];
+		const float *w = engine_buffer(f.engine, p->weight),
+					*g = engine_buffer(f.engine, p->gradient);
+		double *x = calloc(3 * (size_t)p->count, sizeof(double)), *m = x + p->count,
+			   *v = m + p->count, moved = 0;
+		engine_init_params(f.engine);
+		for (int64_t k = 0; k < p->count; k++)
+			x[k] = (double)w[k];
+		for (int step = 1; step <= 3; step++) {
+			struct engine_step s;
+			assert_ok(engine_step(f.engine, &s, &err));
+			for (int64_t k = 0; k < p->count; k++) {
+				double d = (double)g[k], before = x[k];
+				m[k] = 0.9 * m[k] + 0.1 * d;
+				v[k] = 0.95 * v[k] + 0.05 * d * d;
+				double hat =
+					m[k] / (1 - pow(0.9, step)) / (sqrt(v[k] / (1 - pow(0.95, step))) + 1e-8);
+				x[k] -= s.learning_rate * (hat + (p->rank > 1 ? 0.1 : 0) * x[k]);
+				moved = fmax(moved, fabs(x[k] - before));
+			}
+			assert_close(w, x, p->count, 1e-5);
 		}
+		assert_true(moved > 1e-3);
+		free(x);
 	}
 	fixture_close(&f);
 }
@@ -407,6 +415,83 @@ static void test_non_finite(void **state)
 	check_non_finite("resnet in bf16", s);
 }
 
+static const struct data_reader *loud;
+
+static int64_t silent_first(const struct data *d, int64_t index)
+{
+	return index < 8 ? 0 : loud->valid_rows(d, index);
+}
+
+/* A batch without one label: the step counts, nothing moves, nothing is NaN, and the next batch is
+ * the next one. No format of ours makes such a batch: the reader is told to. */
+static void test_nothing_to_learn(void **state)
+{
+	struct err err = { 0 };
+	struct fixture f;
+	struct engine_step s;
+	struct snapshot before, after;
+	struct job_spec spec = case_fine_tune(SPEC_GPT2, false);
+	spec.data.shuffle = false;
+	spec.hyper.ema_decay = 0.9;
+	fixture_open(&f, spec, 1);
+	struct data_reader reader = *f.data->reader;
+	loud = f.data->reader;
+	reader.valid_rows = silent_first;
+	f.data->reader = &reader;
+	snapshot_save(f.engine, &before);
+	assert_ok(engine_step(f.engine, &s, &err));
+	assert_true(s.loss == 0 && s.grad_norm == 0 && s.tokens == 0 && !s.non_finite);
+	assert_int_equal(s.samples, 8);
+	assert_int_equal(s.step, 1);
+	assert_same(f.engine, &before, "gpt2");
+	snapshot_save(f.engine, &after);
+	assert_true(after.state.step == 1 && after.state.position == 8 && after.state.tokens == 0);
+	assert_ok(engine_step(f.engine, &s, &err));
+	assert_true(s.loss > 0 && s.grad_norm > 0);
+	int64_t tokens = 0;
+	for (int i = 8; i < 16; i++)
+		tokens += data_valid_rows(f.data, i);
+	assert_int_equal(s.tokens, tokens);
+	assert_non_null(snapshot_difference(f.engine, &before));
+	f.data->reader = loud;
+	snapshot_forget(&before);
+	snapshot_forget(&after);
+	fixture_close(&f);
+}
+
+/* A mask is a function of the place in the stream, the site and the seed: the same again there,
+ * another elsewhere. */
+static void test_dropout(void **state)
+{
+	struct fixture f;
+	char text[37 * 12 + 6];
+	for (size_t i = 0; i < sizeof(text); i++)
+		text[i] = "trainyard 37"[i % 12];
+	struct fixture_file file = fixture_write(text, sizeof(text));
+	struct job_spec spec = case_language(SPEC_GPT2);
+	spec.hyper.dropout = 0.3;
+	double loss[5];
+	for (int k = 0; k < 5; k++) {
+		spec.seed = k == 4 ? 43 : 42;
+		fixture_open_files(&f, spec, 1, &file, 1);
+		for (int i = 0; i < f.plan->param_count; i++) { /* one model for all seeds */
+			struct engine_tensor t;
+			engine_tensor_at(f.engine, i, &t);
+			uint64_t random = (uint64_t)i;
+			for (int64_t n = 0; n < t.bytes / 4; n++)
+				((float *)t.data)[n] = (float)fixture_random(&random);
+		}
+		f.engine->state.position = k == 3 ? 8 : 0;
+		f.engine->backend->enter(f.engine->ctx);
+		loss[k] = engine_step_micro(f.engine, k == 2, 0.1f);
+		fixture_close(&f);
+	}
+	assert_true(loss[1] == loss[0]);
+	assert_true(loss[2] != loss[0] && loss[3] != loss[0] && loss[4] != loss[0]);
+	assert_true(loss[3] != loss[2]);
+	unlink(file.path);
+}
+
 /* Each operation is told once per micro-batch, the optimizer's once per step; evaluations are not.
  */
 struct told {
@@ -460,6 +545,8 @@ int main(void)
 		cmocka_unit_test(test_average_of_given),
 		cmocka_unit_test(test_adapter),
 		cmocka_unit_test(test_non_finite),
+		cmocka_unit_test(test_nothing_to_learn),
+		cmocka_unit_test(test_dropout),
 		cmocka_unit_test(test_trace),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

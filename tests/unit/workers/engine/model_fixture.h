@@ -103,7 +103,7 @@ FIXTURE_FN void model_check_gradients(struct model *m, model_loss_fn loss, doubl
 		double size = 0, worst = 0;
 		for (int64_t k = 0; k < p->count; k++)
 			size = fmax(size, fabs((double)g[k]));
-		for (int64_t k = 0; k < p->count; k += 1 + p->count / 12) {
+		for (int64_t k = 0; k < p->count; k += 1 + p->count / 8) {
 			double *v = &m->value[i][k], keep = *v;
 			*v = keep + step;
 			double high = loss(m);
