@@ -10,7 +10,7 @@
 
 static void gradient_norm(struct engine *e, const struct plan_op *op)
 {
-	double partial[PLAN_ROW_BLOCKS];
+	double *partial = engine_exec_workspace(e, op).data;
 	e->grad_square += e->backend->square_sum(op->dim[0], OPERAND(0), partial);
 }
 
