@@ -102,7 +102,7 @@ static void run_gelu_backward(void *arg)
 
 static void test_gelu(void **state)
 {
-	static const int64_t counts[] = { 5, 15, 17, 10007, 30000 };
+	static const int64_t counts[] = { 15, 17, 10007, 30000 };
 	for (size_t k = 0; k < ARRAY_LEN(counts); k++) {
 		int64_t n = counts[k];
 		struct ops_vec x = ops_random(ops_type, n, 9), dy = ops_random(ops_type, n, 1),
@@ -124,7 +124,8 @@ static void test_gelu(void **state)
 		for (int64_t i = 0; i < n; i++)
 			want[i] = dy.v[i] * gelu_slope(x.v[i]);
 		OPS_RUN(run_gelu_backward, &c, &y);
-		OPS_NEAR(y, want, 2e-6);
+		/* Seen: 1.8e-7; one factor 3e-5 too small 1.3e-6, 1 - s as a difference 1.7e-6. */
+		OPS_NEAR(y, want, 5e-7);
 	}
 }
 
@@ -152,7 +153,7 @@ static void test_swiglu(void **state)
 		struct call c = { .count = n, .inner = shapes[k][1], .x = x.p, .dy = dy.p, .y = y.p };
 		swiglu_forward(&r);
 		OPS_RUN(run_swiglu, &c, &y);
-		OPS_NEAR(y, r.y, 5e-7);
+		OPS_NEAR(y, r.y, 5e-7); /* seen: 1.4e-7; an exponent 1e-4 too large 3e-6 */
 		swiglu_backward(&r, dy.v, want);
 		c.y = dx.p;
 		OPS_RUN(run_swiglu_backward, &c, &dx);

@@ -18,7 +18,7 @@ CPU_INLINE simd_f32 gelu_slope(simd_f32 x)
 {
 	simd_f32 square = x * x;
 	simd_f32 u = x * (gelu_two_root * gelu_cubic * square + gelu_two_root);
-	simd_f32 s = 1.0f / (1.0f + simd_exp(-u));
+	simd_f32 e = simd_exp(-u), s = 1.0f / (1.0f + e);
 	simd_f32 du = 3.0f * gelu_two_root * gelu_cubic * square + gelu_two_root;
-	return s + x * s * (1.0f - s) * du;
+	return s + x * s * (e * s) * du; /* e s = 1 - s, exact also where s is about 1 */
 }

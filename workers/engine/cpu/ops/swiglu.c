@@ -28,8 +28,9 @@ void CPU_FN(swiglu_backward)(
 			int64_t n = inner - i;
 			simd_f32 g = act_load_upto(gate + i, n), u = act_load_upto(up + i, n);
 			simd_f32 d = act_load_upto(grad + i, n);
-			simd_f32 s = 1.0f / (1.0f + simd_exp(-g)), silu = g * s;
-			act_store_upto(dgate + i, d * u * (s + silu * (1.0f - s)), n);
+			simd_f32 e = simd_exp(-g), s = 1.0f / (1.0f + e), silu = g * s;
+			/* e s = 1 - s, exact also where s is about 1 */
+			act_store_upto(dgate + i, d * u * (s + silu * (e * s)), n);
 			act_store_upto(dup + i, d * silu, n);
 		}
 	}
