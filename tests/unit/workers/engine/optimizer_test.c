@@ -83,6 +83,7 @@ static void test_adamw(void **state)
 				(x.rm[i] * 2 / (sqrt(x.rv[i] * 3) + 1e-8) + (double)segments[s].decay * x.rw[i]);
 		}
 	OPS_RUN(run_adamw, &x.d, &x.w, &x.m, &x.v, &x.weights);
+	/* Seen: 1.3e-7; without the decay 7.7e-4. */
 	OPS_NEAR(x.w, x.rw, 3e-7);
 	OPS_NEAR(x.m, x.rm, 3e-7);
 	OPS_NEAR(x.v, x.rv, 3e-7);
