@@ -39,7 +39,67 @@ static double dot(const float *a, const float *b, int64_t count)
 	return sum;
 }
 
-/* The three recipes of gemm.h: <y, dy> = <x, dx> = <w, dw> = what the definition says. */
+static struct gemm_patches patches_forward(const struct conv *c)
+{
+	return (struct gemm_patches){ .n = c->n,
+		.h = c->h,
+		.w = c->w,
+		.c = c->in,
+		.out_h = c->oh,
+		.out_w = c->ow,
+		.kernel_h = c->kernel,
+		.kernel_w = c->kernel,
+		.stride = c->stride,
+		.hole = 1,
+		.origin_y = -c->pad,
+		.origin_x = -c->pad,
+		.tap_step = 1 };
+}
+
+static struct gemm_patches patches_backward(const struct conv *c)
+{
+	return (struct gemm_patches){ .n = c->n,
+		.h = c->oh,
+		.w = c->ow,
+		.c = c->out,
+		.out_h = c->h,
+		.out_w = c->w,
+		.kernel_h = c->kernel,
+		.kernel_w = c->kernel,
+		.stride = 1,
+		.hole = c->stride,
+		.origin_y = c->pad,
+		.origin_x = c->pad,
+		.tap_step = -1 };
+}
+
+/* The three recipes, as gemm.h has them. */
+static void run_recipes(
+	const struct conv *c, void *ws, float *turned, float *y, float *dx, float *dw)
+{
+	const int64_t taps = c->kernel * c->kernel, pixels = c->n * c->oh * c->ow;
+	const struct gemm_patches forward = patches_forward(c), backward = patches_backward(c);
+	struct gemm g = { .alpha = 1, .workspace = ws, .workspace_bytes = GEMM_WORKSPACE_MIN };
+	g.m = pixels, g.n = c->out, g.k = taps * c->in, g.c = y, g.c_stride = c->out;
+	g.a = (struct gemm_source){ .base = c->x, .patches = &forward };
+	g.b = (struct gemm_source){ .base = c->weight, .transposed = true, .row_stride = g.k };
+	gemm_run(&g);
+	/* [out][tap][in] -> [tap][out][in] */
+	for (int64_t i = 0; i < c->out * taps * c->in; i++) {
+		int64_t o = i / c->in / taps, t = i / c->in % taps;
+		turned[(t * c->out + o) * c->in + i % c->in] = c->weight[i];
+	}
+	g.m = c->n * c->h * c->w, g.n = c->in, g.k = taps * c->out, g.c = dx, g.c_stride = c->in;
+	g.a = (struct gemm_source){ .base = c->dy, .patches = &backward };
+	g.b = (struct gemm_source){ .base = turned, .row_stride = c->in };
+	gemm_run(&g);
+	g.m = c->out, g.n = taps * c->in, g.k = pixels, g.c = dw, g.c_stride = g.n;
+	g.a = (struct gemm_source){ .base = c->dy, .transposed = true, .row_stride = c->out };
+	g.b = (struct gemm_source){ .base = c->x, .patches = &forward };
+	gemm_run(&g);
+}
+
+/* <y, dy> = <x, dx> = <w, dw> = what the definition says. */
 static void recipes_of_convolution(void **state)
 {
 	for (int round = 0; round < 30; round++) {
@@ -53,62 +113,18 @@ static void recipes_of_convolution(void **state)
 			.pad = pick(0, 1) };
 		c.oh = (c.h + 2 * c.pad - c.kernel) / c.stride + 1;
 		c.ow = (c.w + 2 * c.pad - c.kernel) / c.stride + 1;
-		const int64_t taps = c.kernel * c.kernel, pixels = c.n * c.oh * c.ow;
-		const int64_t x_count = c.n * c.h * c.w * c.in, w_count = c.out * taps * c.in;
+		const int64_t y_count = c.n * c.oh * c.ow * c.out, x_count = c.n * c.h * c.w * c.in;
+		const int64_t w_count = c.out * c.kernel * c.kernel * c.in;
 		c.x = random_values(GEMM_F32, x_count);
-		c.dy = random_values(GEMM_F32, pixels * c.out);
+		c.dy = random_values(GEMM_F32, y_count);
 		c.weight = random_values(GEMM_F32, w_count);
-		float *y = random_values(GEMM_F32, pixels * c.out), *dx = random_values(GEMM_F32, x_count);
-		float *dw = random_values(GEMM_F32, w_count);
-		struct gemm_patches forward = { .n = c.n,
-			.h = c.h,
-			.w = c.w,
-			.c = c.in,
-			.out_h = c.oh,
-			.out_w = c.ow,
-			.kernel_h = c.kernel,
-			.kernel_w = c.kernel,
-			.stride = c.stride,
-			.hole = 1,
-			.origin_y = -c.pad,
-			.origin_x = -c.pad,
-			.tap_step = 1 };
-		struct gemm_patches backward = { .n = c.n,
-			.h = c.oh,
-			.w = c.ow,
-			.c = c.out,
-			.out_h = c.h,
-			.out_w = c.w,
-			.kernel_h = c.kernel,
-			.kernel_w = c.kernel,
-			.stride = 1,
-			.hole = c.stride,
-			.origin_y = c.pad,
-			.origin_x = c.pad,
-			.tap_step = -1 };
+		float *y = random_values(GEMM_F32, y_count), *dx = random_values(GEMM_F32, x_count);
+		float *dw = random_values(GEMM_F32, w_count), *turned = random_values(GEMM_F32, w_count);
 		void *ws = malloc(GEMM_WORKSPACE_MIN);
 		assert_non_null(ws);
-		struct gemm g = { .alpha = 1, .workspace = ws, .workspace_bytes = GEMM_WORKSPACE_MIN };
-		g.m = pixels, g.n = c.out, g.k = taps * c.in, g.c = y, g.c_stride = c.out;
-		g.a = (struct gemm_source){ .base = c.x, .patches = &forward };
-		g.b = (struct gemm_source){ .base = c.weight, .transposed = true, .row_stride = g.k };
-		gemm_run(&g);
-		/* [tap, out] x in of [out][tap][in]: rows of a tap lie one output apart */
-		float *turned = random_values(GEMM_F32, w_count);
-		for (int64_t i = 0; i < w_count; i++) {
-			int64_t o = i / c.in / taps, t = i / c.in % taps;
-			turned[(t * c.out + o) * c.in + i % c.in] = c.weight[i];
-		}
-		g.m = c.n * c.h * c.w, g.n = c.in, g.k = taps * c.out, g.c = dx, g.c_stride = c.in;
-		g.a = (struct gemm_source){ .base = c.dy, .patches = &backward };
-		g.b = (struct gemm_source){ .base = turned, .row_stride = c.in };
-		gemm_run(&g);
-		g.m = c.out, g.n = taps * c.in, g.k = pixels, g.c = dw, g.c_stride = g.n;
-		g.a = (struct gemm_source){ .base = c.dy, .transposed = true, .row_stride = c.out };
-		g.b = (struct gemm_source){ .base = c.x, .patches = &forward };
-		gemm_run(&g);
+		run_recipes(&c, ws, turned, y, dx, dw);
 		const double want = conv_energy(&c, c.weight, c.x), slack = 1e-4;
-		assert_true(fabs(dot(y, c.dy, pixels * c.out) - want) < slack);
+		assert_true(fabs(dot(y, c.dy, y_count) - want) < slack);
 		assert_true(fabs(dot(dx, c.x, x_count) - want) < slack);
 		assert_true(fabs(dot(dw, c.weight, w_count) - want) < slack);
 		void *owned[] = { c.x, c.dy, c.weight, y, dx, dw, ws, turned };
