@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What families.py makes for itself: a byte-level BPE tokenizer trained on the text, pairs of prompts
-and completions, and a table of clicks whose law is known. Seeded: the same files each time."""
+"""What families.py makes for itself: a byte-level BPE tokenizer trained on the text, pairs of
+prompts and completions, and a table of clicks whose law is known. Seeded: the same files each time."""
 import collections
 import json
 import math
@@ -47,16 +47,36 @@ def tokenizer(text):
             at = 0
             while at + 1 < len(parts):
                 if (parts[at], parts[at + 1]) == best:
-                    parts[at:at + 2] = [merged]
+                    parts[at : at + 2] = [merged]
                 at += 1
         vocabulary.append(merged)
         merges.append(" ".join(best))
-    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
-    return {"version": "1.0", "truncation": None, "padding": None, "added_tokens": [], "normalizer": None,
-            "pre_tokenizer": level, "post_processor": None, "decoder": level,
-            "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
-                      "end_of_word_suffix": None, "fuse_unk": False,
-                      "vocab": {word: i for i, word in enumerate(vocabulary)}, "merges": merges}}
+    level = {
+        "type": "ByteLevel",
+        "add_prefix_space": False,
+        "trim_offsets": True,
+        "use_regex": True,
+    }
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [],
+        "normalizer": None,
+        "pre_tokenizer": level,
+        "post_processor": None,
+        "decoder": level,
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": None,
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": None,
+            "fuse_unk": False,
+            "vocab": {word: i for i, word in enumerate(vocabulary)},
+            "merges": merges,
+        },
+    }
 
 
 def pairs(text, path):
@@ -66,7 +86,7 @@ def pairs(text, path):
     with open(path, "w", encoding="utf-8") as out:
         for _ in range(PAIRS):
             at = drawn.randrange(len(words) - 3)
-            some = " ".join(words[at:at + 3])
+            some = " ".join(words[at : at + 3])
             out.write(json.dumps({"prompt": f"{some} => ", "completion": some.upper()}) + "\n")
 
 
@@ -97,13 +117,18 @@ def clicks(folder):
         with open(path, "w", encoding="ascii") as out:
             out.write(",".join(["label", *(f"d{i}" for i in range(DENSE)), *COLUMNS]) + "\n")
             for _, label, dense, categories in _rows(count, seed):
-                out.write(",".join([str(label), *(f"{x:.4f}" for x in dense), *map(str, categories)]) + "\n")
+                out.write(
+                    ",".join([str(label), *(f"{x:.4f}" for x in dense), *map(str, categories)])
+                    + "\n"
+                )
     return paths
 
 
 def best_auc():
     """AUC of the law itself on the validation table: no model can be expected to do better."""
-    ranked = sorted((probability, label) for probability, label, _, _ in _rows(CLICKS_VALIDATION, 8))
+    ranked = sorted(
+        (probability, label) for probability, label, _, _ in _rows(CLICKS_VALIDATION, 8)
+    )
     positives = sum(label for _, label in ranked)
     below = rank_sum = 0
     for _, label in ranked:

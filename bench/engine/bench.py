@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """The engine beside PyTorch: each case of bench/engine/cases, in turns, a process a turn, on data
-made up here. Prints one JSON object a line (docs/performance.md). Without PyTorch the peer's columns
-stay empty. A figure is the median over the rounds of each process's median step.
+made up here. Prints one JSON object a line (docs/performance.md). Without PyTorch the peer's
+columns stay empty. A figure is the median over the rounds of each process's median step.
 
 usage: bench.py [CASE...] [--rounds N] [--threads N] [--ops]"""
 
@@ -22,8 +22,16 @@ HERE = Path(__file__).resolve().parent
 BUILD = Path(os.environ.get("TRAINYARD_BUILD", HERE.parent.parent / "build"))
 PEERS = HERE.parent / "peers"
 # Steps of one process: enough for some seconds.
-STEPS = {"gpt2-tiny": 60, "gpt2-tiny-bf16": 60, "dlrm": 150, "gpt2-124m-t64": 9, "gpt2-124m-t256": 5,
-         "gpt2-124m-t256-bf16": 7, "resnet-18": 9, "resnet-18-bf16": 15}
+STEPS = {
+    "gpt2-tiny": 60,
+    "gpt2-tiny-bf16": 60,
+    "dlrm": 150,
+    "gpt2-124m-t64": 9,
+    "gpt2-124m-t256": 5,
+    "gpt2-124m-t256-bf16": 7,
+    "resnet-18": 9,
+    "resnet-18-bf16": 15,
+}
 # The shapes of the products of one GPT-2 124M layer and of its head: K, N, and how many there are.
 GEMM_SHAPES = {(768, 2304): 12, (768, 768): 12, (768, 3072): 12, (3072, 768): 12, (768, 50304): 1}
 
@@ -34,26 +42,39 @@ def make_tokens(folder, config, spec):
     text = f"{{'descr': '<u2', 'fortran_order': False, 'shape': ({count},), }}".ljust(117) + "\n"
     path = folder / "tokens.npy"
     values = array.array("H", (random.randrange(vocabulary) for _ in range(count)))
-    path.write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text.encode() + values.tobytes())
+    path.write_bytes(
+        b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text.encode() + values.tobytes()
+    )
     return [path]
 
 
 def make_images(folder, config, spec):
     count, shape = 1024, (config["in_height"], config["in_width"], config["in_channels"])
     images, labels = folder / "images.idx", folder / "labels.idx"
-    images.write_bytes(bytes([0, 0, 8, 4]) + struct.pack(">4I", count, *shape)
-                       + random.randbytes(count * shape[0] * shape[1] * shape[2]))
-    labels.write_bytes(bytes([0, 0, 8, 1]) + struct.pack(">I", count)
-                       + bytes(i % config["n_classes"] for i in range(count)))
+    images.write_bytes(
+        bytes([0, 0, 8, 4])
+        + struct.pack(">4I", count, *shape)
+        + random.randbytes(count * shape[0] * shape[1] * shape[2])
+    )
+    labels.write_bytes(
+        bytes([0, 0, 8, 1])
+        + struct.pack(">I", count)
+        + bytes(i % config["n_classes"] for i in range(count))
+    )
     return [images, labels]
 
 
 def make_clicks(folder, config, spec):
     path, names = folder / "clicks.csv", spec["data"]["categorical"]
     with path.open("w") as out:
-        out.write(",".join(["label", *(f"d{i}" for i in range(config["dense_features"])), *names]) + "\n")
+        out.write(
+            ",".join(["label", *(f"d{i}" for i in range(config["dense_features"])), *names]) + "\n"
+        )
         for _ in range(4096):
-            row = [str(random.randrange(2)), *(f"{random.gauss(0, 1):.4f}" for _ in range(config["dense_features"]))]
+            row = [
+                str(random.randrange(2)),
+                *(f"{random.gauss(0, 1):.4f}" for _ in range(config["dense_features"])),
+            ]
             for rows in config["table_rows"]:
                 row.append("|".join(str(random.randrange(rows)) for _ in range(config["lookups"])))
             out.write(",".join(row) + "\n")
@@ -71,32 +92,66 @@ def run(command, what):
 
 
 def ours(case, files, args, ops=False):
-    return run([BUILD / "bench/engine/bench-engine", HERE / f"cases/{case}.json", str(args.threads),
-                str(STEPS[case]), *(["--ops"] if ops else []), *files], case)
+    return run(
+        [
+            BUILD / "bench/engine/bench-engine",
+            HERE / f"cases/{case}.json",
+            str(args.threads),
+            str(STEPS[case]),
+            *(["--ops"] if ops else []),
+            *files,
+        ],
+        case,
+    )
 
 
 def torch(case, args):
     script = f'. "{PEERS}/torch_env.sh"; exec /usr/bin/python3 "$0" "$@"'
-    return run(["sh", "-c", script, PEERS / "torch_step.py", HERE / f"cases/{case}.json", str(args.threads),
-                str(STEPS[case])], f"{case} in PyTorch")
+    return run(
+        [
+            "sh",
+            "-c",
+            script,
+            PEERS / "torch_step.py",
+            HERE / f"cases/{case}.json",
+            str(args.threads),
+            str(STEPS[case]),
+        ],
+        f"{case} in PyTorch",
+    )
 
 
 def have_torch():
-    return subprocess.run(["/usr/bin/python3", "-c", "import torch"], capture_output=True).returncode == 0
+    return (
+        subprocess.run(["/usr/bin/python3", "-c", "import torch"], capture_output=True).returncode
+        == 0
+    )
 
 
 def emit(case, metric, value, unit, peer=None, peer_value=None, inverse=False, conditions=""):
     ratio = None
     if peer_value:
         ratio = peer_value / value if inverse else value / peer_value
-    print(json.dumps({"case": case, "metric": metric, "value": round(value, 4), "unit": unit, "peer": peer,
-                      "peer_value": round(peer_value, 4) if peer_value else None,
-                      "ratio": round(ratio, 3) if ratio else None, "conditions": conditions}), flush=True)
+    print(
+        json.dumps(
+            {
+                "case": case,
+                "metric": metric,
+                "value": round(value, 4),
+                "unit": unit,
+                "peer": peer,
+                "peer_value": round(peer_value, 4) if peer_value else None,
+                "ratio": round(ratio, 3) if ratio else None,
+                "conditions": conditions,
+            }
+        ),
+        flush=True,
+    )
 
 
 def gemm_rate(precision, args):
-    """GFLOP/s of the products of one GPT-2 124M step alone, at their shapes: the faster of our own and
-    oneDNN's with packed weights, weighted by their time."""
+    """GFLOP/s of the products of one GPT-2 124M step alone, at their shapes: the faster of our own
+    and oneDNN's with packed weights, weighted by their time."""
     program = BUILD / "bench/engine/bench-gemm"
     if not program.exists():
         return None
@@ -130,23 +185,64 @@ def measure(case, args, peer, folder):
     middle = lambda rows, key: statistics.median(row[key] for row in rows)
     first = mine[0]
     name = f"PyTorch {theirs[0]['version']}, tuned" if peer else None
-    conditions = (f"{case}: {args.threads} threads, {spec['precision']}, batch "
-                  f"{spec['hyperparameters']['batch_size']}, {first['backend']}; median of {args.rounds} "
-                  f"processes in turns, each a median of {STEPS[case]} steps")
+    conditions = (
+        f"{case}: {args.threads} threads, {spec['precision']}, batch "
+        f"{spec['hyperparameters']['batch_size']}, {first['backend']}; median of {args.rounds} "
+        f"processes in turns, each a median of {STEPS[case]} steps"
+    )
     what = "tokens" if spec["data"]["format"] == "tokens" else "samples"
     of = lambda key: middle(theirs, key) if peer else None
-    emit(case, f"{what} per second", middle(mine, "per_second"), "1/s", name, of("per_second"), conditions=conditions)
-    emit(case, "step", middle(mine, "step_ms"), "ms", name, of("step_ms"), inverse=True, conditions=conditions)
+    emit(
+        case,
+        f"{what} per second",
+        middle(mine, "per_second"),
+        "1/s",
+        name,
+        of("per_second"),
+        conditions=conditions,
+    )
+    emit(
+        case,
+        "step",
+        middle(mine, "step_ms"),
+        "ms",
+        name,
+        of("step_ms"),
+        inverse=True,
+        conditions=conditions,
+    )
     emit(case, "model FLOPs", middle(mine, "gflops"), "GFLOP/s", conditions=conditions)
-    emit(case, "peak memory beyond start-up", middle(mine, "peak_bytes") / 2**20, "MiB", name and f"{name} (whole process)",
-         of("peak_bytes") and of("peak_bytes") / 2**20, inverse=False, conditions=conditions)
-    emit(case, "peak memory over the plan's", middle(mine, "peak_bytes") / first["plan_bytes"], "1", conditions=conditions)
+    emit(
+        case,
+        "peak memory beyond start-up",
+        middle(mine, "peak_bytes") / 2**20,
+        "MiB",
+        name and f"{name} (whole process)",
+        of("peak_bytes") and of("peak_bytes") / 2**20,
+        inverse=False,
+        conditions=conditions,
+    )
+    emit(
+        case,
+        "peak memory over the plan's",
+        middle(mine, "peak_bytes") / first["plan_bytes"],
+        "1",
+        conditions=conditions,
+    )
     if case.startswith("gpt2-124m-t256"):
         rate = gemm_rate(spec["precision"], args)
         if rate:
-            emit(case, "share of the products' own rate", middle(mine, "gflops") / rate, "1", conditions=conditions)
+            emit(
+                case,
+                "share of the products' own rate",
+                middle(mine, "gflops") / rate,
+                "1",
+                conditions=conditions,
+            )
     if args.ops:
-        for kind, ms in sorted(ours(case, files, args, ops=True)["ops_ms"].items(), key=lambda item: -item[1]):
+        for kind, ms in sorted(
+            ours(case, files, args, ops=True)["ops_ms"].items(), key=lambda item: -item[1]
+        ):
             emit(case, kind, ms, "ms", conditions=conditions)
 
 
@@ -155,7 +251,9 @@ def main():
     parser.add_argument("cases", nargs="*", choices=[*STEPS, []], metavar="CASE")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--ops", action="store_true", help="also the time of each kind of operation")
+    parser.add_argument(
+        "--ops", action="store_true", help="also the time of each kind of operation"
+    )
     args = parser.parse_args()
     peer = have_torch()
     if not peer:

@@ -17,8 +17,16 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-PRESETS = {"gpt2-124m": {"family": "gpt2", "n_layer": 12, "n_head": 12, "n_embd": 768, "n_positions": 1024,
-                         "vocab_size": 50257}}
+PRESETS = {
+    "gpt2-124m": {
+        "family": "gpt2",
+        "n_layer": 12,
+        "n_head": 12,
+        "n_embd": 768,
+        "n_positions": 1024,
+        "vocab_size": 50257,
+    }
+}
 
 
 class Block(nn.Module):
@@ -45,7 +53,9 @@ class Gpt2(nn.Module):
         super().__init__()
         # The vocabulary is padded to a multiple of 64, as is usual: it is faster.
         vocab = (c["vocab_size"] + 63) // 64 * 64
-        self.tokens, self.places = nn.Embedding(vocab, c["n_embd"]), nn.Embedding(c["n_positions"], c["n_embd"])
+        self.tokens, self.places = nn.Embedding(vocab, c["n_embd"]), nn.Embedding(
+            c["n_positions"], c["n_embd"]
+        )
         self.blocks = nn.ModuleList(Block(c) for _ in range(c["n_layer"]))
         self.norm = nn.LayerNorm(c["n_embd"])
         nn.init.normal_(self.tokens.weight, std=0.02)
@@ -64,8 +74,11 @@ class Residual(nn.Module):
         super().__init__()
         self.conv1, self.norm1 = nn.Conv2d(into, out, 3, stride, 1, bias=False), nn.BatchNorm2d(out)
         self.conv2, self.norm2 = nn.Conv2d(out, out, 3, 1, 1, bias=False), nn.BatchNorm2d(out)
-        self.short = nn.Identity() if stride == 1 and into == out else nn.Sequential(
-            nn.Conv2d(into, out, 1, stride, bias=False), nn.BatchNorm2d(out))
+        self.short = (
+            nn.Identity()
+            if stride == 1 and into == out
+            else nn.Sequential(nn.Conv2d(into, out, 1, stride, bias=False), nn.BatchNorm2d(out))
+        )
 
     def forward(self, x):
         y = self.norm2(self.conv2(F.relu(self.norm1(self.conv1(x)))))
@@ -73,12 +86,18 @@ class Residual(nn.Module):
 
 
 def resnet(c):
-    layers, into = [nn.Conv2d(c["in_channels"], 64, 3, 1, 1, bias=False), nn.BatchNorm2d(64), nn.ReLU()], 64
+    layers, into = [
+        nn.Conv2d(c["in_channels"], 64, 3, 1, 1, bias=False),
+        nn.BatchNorm2d(64),
+        nn.ReLU(),
+    ], 64
     for stage, (width, count) in enumerate(zip(c["channels"], c["blocks"])):
         for block in range(count):
             layers.append(Residual(into, width, 2 if stage and not block else 1))
             into = width
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(into, c["n_classes"]))
+    return nn.Sequential(
+        *layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(into, c["n_classes"])
+    )
 
 
 def dense(*widths):
@@ -93,7 +112,9 @@ class Dlrm(nn.Module):
         super().__init__()
         tables, width = len(c["table_rows"]), c["embedding_dim"]
         self.bottom = nn.Sequential(*dense(c["dense_features"], *c["bottom"]))
-        self.tables = nn.ModuleList(nn.EmbeddingBag(r, width, mode="sum", sparse=True) for r in c["table_rows"])
+        self.tables = nn.ModuleList(
+            nn.EmbeddingBag(r, width, mode="sum", sparse=True) for r in c["table_rows"]
+        )
         pairs = tables * (tables + 1) // 2
         self.top = nn.Sequential(*dense(width + pairs, *c["top"]), nn.Linear(c["top"][-1], 1))
         self.pairs = torch.triu_indices(tables + 1, tables + 1, 1)
@@ -123,7 +144,9 @@ def setup(spec):
 
         def loss():
             x, y = torch.randn(batch, c["dense_features"]), torch.randint(0, 2, (batch,)).float()
-            bags = torch.stack([torch.randint(0, r, (batch, c["lookups"])) for r in c["table_rows"]])
+            bags = torch.stack(
+                [torch.randint(0, r, (batch, c["lookups"])) for r in c["table_rows"]]
+            )
             return lambda: F.binary_cross_entropy_with_logits(model(x, bags), y)
 
         return model, loss, batch
@@ -143,11 +166,16 @@ def main():
     model, fresh, count = setup(spec)
     if h["optimizer"] == "sgd":
         momentum = h.get("momentum", 0.9)
-        optimizer = torch.optim.SGD(model.parameters(), lr=h["learning_rate"], momentum=momentum,
-                                    weight_decay=h["weight_decay"])
+        optimizer = torch.optim.SGD(
+            model.parameters(),
+            lr=h["learning_rate"],
+            momentum=momentum,
+            weight_decay=h["weight_decay"],
+        )
     else:
-        optimizer = torch.optim.AdamW(model.parameters(), lr=h["learning_rate"], weight_decay=h["weight_decay"],
-                                      foreach=True)
+        optimizer = torch.optim.AdamW(
+            model.parameters(), lr=h["learning_rate"], weight_decay=h["weight_decay"], foreach=True
+        )
     # The first steps touch fresh memory, which costs more than the arithmetic: they do not count.
     times, steps = [], int(sys.argv[3])
     warm = max(2, steps // 3)
@@ -162,8 +190,16 @@ def main():
         if step >= warm:
             times.append(time.perf_counter() - begin)
     median = sorted(times)[len(times) // 2]
-    print(json.dumps({"step_ms": median * 1e3, "per_second": count / median, "version": torch.__version__,
-                      "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}))
+    print(
+        json.dumps(
+            {
+                "step_ms": median * 1e3,
+                "per_second": count / median,
+                "version": torch.__version__,
+                "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

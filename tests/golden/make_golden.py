@@ -4,8 +4,8 @@
 PyTorch says of them: logits, loss and every gradient of the first step, then losses and gradient
 norms of ten optimizer steps and the weights after them. Everything is computed in float64 and
 stored in fp32, so that a difference is the engine's own rounding. The same first step is run once
-more under PyTorch's bf16 (weights rounded to bf16, autocast): its distance from float64 is stored as
-`bf16_error.*`, which is what the engine's bf16 is measured against.
+more under PyTorch's bf16 (weights rounded to bf16, autocast): its distance from float64 is stored
+as `bf16_error.*`, which is what the engine's bf16 is measured against.
 
 usage: make_golden.py [CASE...]   (needs python3-torch; the tests need only the files)"""
 
@@ -29,7 +29,11 @@ def write_safetensors(path, tensors):
     header, at, parts = {"__metadata__": {"format": "pt"}}, 0, []
     for name, value in tensors.items():
         data = numpy.ascontiguousarray(value, dtype="<f4").tobytes()
-        header[name] = {"dtype": "F32", "shape": list(value.shape), "data_offsets": [at, at + len(data)]}
+        header[name] = {
+            "dtype": "F32",
+            "shape": list(value.shape),
+            "data_offsets": [at, at + len(data)],
+        }
         at += len(data)
         parts.append(data)
     text = json.dumps(header).encode()
@@ -53,8 +57,8 @@ def learning_rate(h, total, step):
 
 
 class Optimizer:
-    """AdamW with decoupled decay, SGD with decay in the gradient; decay on tensors of rank >= 2 that
-    are not embedding tables of a click-through model; clipping by the global norm."""
+    """AdamW with decoupled decay, SGD with decay in the gradient; decay on tensors of rank >= 2
+    that are not embedding tables of a click-through model; clipping by the global norm."""
 
     def __init__(self, spec, weights, trained):
         self.h, self.w, self.trained = spec["hyperparameters"], weights, trained
@@ -81,19 +85,41 @@ class Optimizer:
         return norm
 
 
-HYPER = {"max_steps": STEPS, "batch_size": 4, "micro_batch_size": 4, "optimizer": "adamw",
-         "learning_rate": 1e-3, "schedule": "cosine", "warmup_steps": 2, "min_lr_ratio": 0.1,
-         "weight_decay": 0.1, "beta1": 0.9, "beta2": 0.95, "eps": 1e-5, "momentum": 0.9,
-         "grad_clip": 1.0, "dropout": 0.0, "label_smoothing": 0.0}
-# eps is large because some gradients are 0 but for rounding (those of the keys' biases): with a tiny
-# eps Adam would turn that noise into whole steps.
+HYPER = {
+    "max_steps": STEPS,
+    "batch_size": 4,
+    "micro_batch_size": 4,
+    "optimizer": "adamw",
+    "learning_rate": 1e-3,
+    "schedule": "cosine",
+    "warmup_steps": 2,
+    "min_lr_ratio": 0.1,
+    "weight_decay": 0.1,
+    "beta1": 0.9,
+    "beta2": 0.95,
+    "eps": 1e-5,
+    "momentum": 0.9,
+    "grad_clip": 1.0,
+    "dropout": 0.0,
+    "label_smoothing": 0.0,
+}
+# eps is large because some gradients are 0 but for rounding (those of the keys' biases): with a
+# tiny eps Adam would turn that noise into whole steps.
 SGD = {"optimizer": "sgd", "learning_rate": 0.05, "weight_decay": 5e-4}
 
 
 def spec_of(task, config, data, hyper, **more):
-    return {"task": task, "model": {"config": config}, "training_file": more.pop("files", "file_golden"),
-            "data": dict(data, shuffle=False), "hyperparameters": dict(HYPER, **hyper),
-            "precision": "fp32", "resources": {"instance_type": "cpu-small", "count": 1}, "seed": 1, **more}
+    return {
+        "task": task,
+        "model": {"config": config},
+        "training_file": more.pop("files", "file_golden"),
+        "data": dict(data, shuffle=False),
+        "hyperparameters": dict(HYPER, **hyper),
+        "precision": "fp32",
+        "resources": {"instance_type": "cpu-small", "count": 1},
+        "seed": 1,
+        **more,
+    }
 
 
 class Draw:
@@ -126,8 +152,12 @@ def draw_gpt2(c, seed, adapters=None):
         h = f"transformer.h.{i}"
         d.norm(f"{h}.ln_1", width)
         d.norm(f"{h}.ln_2", width)
-        shapes = {"attn.c_attn": (width, 3 * width), "attn.c_proj": (width, width),
-                  "mlp.c_fc": (width, 4 * width), "mlp.c_proj": (4 * width, width)}
+        shapes = {
+            "attn.c_attn": (width, 3 * width),
+            "attn.c_proj": (width, width),
+            "mlp.c_fc": (width, 4 * width),
+            "mlp.c_proj": (4 * width, width),
+        }
         for name, (rows, columns) in shapes.items():
             d.add(f"{h}.{name}.weight", rows, columns, scale=0.7 / math.sqrt(rows))
             d.add(f"{h}.{name}.bias", columns, scale=0.1)
@@ -148,10 +178,15 @@ def draw_llama(c, seed, adapters=None):
         h = f"model.layers.{i}"
         d.norm(f"{h}.input_layernorm", width, bias=False)
         d.norm(f"{h}.post_attention_layernorm", width, bias=False)
-        shapes = {"self_attn.q_proj": (width, width), "self_attn.k_proj": (kv, width),
-                  "self_attn.v_proj": (kv, width), "self_attn.o_proj": (width, width),
-                  "mlp.gate_proj": (inner, width), "mlp.up_proj": (inner, width),
-                  "mlp.down_proj": (width, inner)}
+        shapes = {
+            "self_attn.q_proj": (width, width),
+            "self_attn.k_proj": (kv, width),
+            "self_attn.v_proj": (kv, width),
+            "self_attn.o_proj": (width, width),
+            "mlp.gate_proj": (inner, width),
+            "mlp.up_proj": (inner, width),
+            "mlp.down_proj": (width, inner),
+        }
         for name, (rows, columns) in shapes.items():
             d.add(f"{h}.{name}.weight", rows, columns, scale=0.7 / math.sqrt(columns))
             if adapters and name.split(".")[1] in adapters["target_modules"]:
@@ -180,12 +215,22 @@ def draw_cnn(c, seed):
     d, channels = Draw(seed), c["in_channels"]
     for s, width in enumerate(c["channels"]):
         for b in range(c["blocks_per_stage"]):
-            d.add(f"features.{s}.{b}.weight", width, channels, 3, 3, scale=math.sqrt(2 / (9 * channels)))
+            d.add(
+                f"features.{s}.{b}.weight",
+                width,
+                channels,
+                3,
+                3,
+                scale=math.sqrt(2 / (9 * channels)),
+            )
             d.add(f"features.{s}.{b}.bias", width, scale=0.1)
             channels = width
     side = 2 ** len(c["channels"])
-    draw_dense(d, "classifier", [c["in_height"] // side * (c["in_width"] // side) * channels,
-                                 *c["hidden"], c["n_classes"]])
+    draw_dense(
+        d,
+        "classifier",
+        [c["in_height"] // side * (c["in_width"] // side) * channels, *c["hidden"], c["n_classes"]],
+    )
     return d.out
 
 
@@ -193,7 +238,14 @@ def draw_resnet(c, seed):
     d = Draw(seed)
 
     def conv(name, out, into, kernel):
-        d.add(f"{name}.convolution.weight", out, into, kernel, kernel, scale=math.sqrt(2 / (into * kernel * kernel)))
+        d.add(
+            f"{name}.convolution.weight",
+            out,
+            into,
+            kernel,
+            kernel,
+            scale=math.sqrt(2 / (into * kernel * kernel)),
+        )
         d.batch_norm(f"{name}.normalization", out)
 
     stem = 7 if c["stem"] == "7x7" else 3
@@ -207,8 +259,11 @@ def draw_resnet(c, seed):
             at = f"resnet.encoder.stages.{s}.layers.{b}"
             if (s > 0 and b == 0) or into != out:
                 conv(f"{at}.shortcut", out, into, 1)
-            shapes = [(width, into, 1), (width, width, 3), (out, width, 1)] if bottleneck else \
-                [(width, into, 3), (width, width, 3)]
+            shapes = (
+                [(width, into, 1), (width, width, 3), (out, width, 1)]
+                if bottleneck
+                else [(width, into, 3), (width, width, 3)]
+            )
             for j, (rows, columns, kernel) in enumerate(shapes):
                 conv(f"{at}.layer.{j}", rows, columns, kernel)
             into = out
@@ -229,6 +284,7 @@ def draw_dlrm(c, seed):
 
 class Text:
     """Windows of T bytes; the label is the next byte."""
+
     files = {"data.txt": "training_file"}
 
     def __init__(self, spec, seed):
@@ -244,12 +300,15 @@ class Text:
 
     def batch(self, first, count):
         at = [(first + i) % self.samples() * self.length for i in range(count)]
-        take = lambda shift: torch.tensor([list(self.bytes[a + shift : a + shift + self.length]) for a in at])
+        take = lambda shift: torch.tensor(
+            [list(self.bytes[a + shift : a + shift + self.length]) for a in at]
+        )
         return take(0), take(1)
 
 
 class Images:
     """IDX: u8 images and labels; pixels / 255, channels last."""
+
     files = {"images.idx": "training_file", "labels.idx": "training_file"}
 
     def __init__(self, spec, seed):
@@ -265,11 +324,15 @@ class Images:
         shape = (n, h, w) if c == 1 else (n, h, w, c)
         header = bytes([0, 0, 8, len(shape)]) + b"".join(struct.pack(">I", s) for s in shape)
         (folder / "images.idx").write_bytes(header + self.images.tobytes())
-        (folder / "labels.idx").write_bytes(bytes([0, 0, 8, 1]) + struct.pack(">I", n) + self.labels.tobytes())
+        (folder / "labels.idx").write_bytes(
+            bytes([0, 0, 8, 1]) + struct.pack(">I", n) + self.labels.tobytes()
+        )
 
     def batch(self, first, count):
         at = [(first + i) % self.count for i in range(count)]
-        return torch.tensor(self.images[at].astype("f8") / 255), torch.tensor(self.labels[at].astype("i8"))
+        return torch.tensor(self.images[at].astype("f8") / 255), torch.tensor(
+            self.labels[at].astype("i8")
+        )
 
 
 class Targets(Images):
@@ -288,11 +351,14 @@ class Targets(Images):
 
     def batch(self, first, count):
         at = [(first + i) % self.count for i in range(count)]
-        return torch.tensor(self.images[at].astype("f8")), torch.tensor(self.labels[at].astype("f8"))
+        return torch.tensor(self.images[at].astype("f8")), torch.tensor(
+            self.labels[at].astype("f8")
+        )
 
 
 class Clicks:
     """CSV: label, dense features, then multi-hot columns of row numbers parted by |."""
+
     files = {"data.csv": "training_file"}
 
     def __init__(self, spec, seed):
@@ -307,11 +373,19 @@ class Clicks:
                 self.bags[t, s, :k] = random.integers(0, rows, k)
 
     def write(self, folder):
-        names = ["label", *(f"d{i}" for i in range(self.dense.shape[1])), *(f"c{t}" for t in range(len(self.rows)))]
+        names = [
+            "label",
+            *(f"d{i}" for i in range(self.dense.shape[1])),
+            *(f"c{t}" for t in range(len(self.rows))),
+        ]
         lines = [",".join(names)]
         for s in range(self.count):
-            bags = ["|".join(str(v) for v in self.bags[t, s] if v >= 0) for t in range(len(self.rows))]
-            lines.append(",".join([str(self.labels[s]), *(f"{v:.3f}" for v in self.dense[s]), *bags]))
+            bags = [
+                "|".join(str(v) for v in self.bags[t, s] if v >= 0) for t in range(len(self.rows))
+            ]
+            lines.append(
+                ",".join([str(self.labels[s]), *(f"{v:.3f}" for v in self.dense[s]), *bags])
+            )
         (folder / "data.csv").write_text("\n".join(lines) + "\n")
 
     def batch(self, first, count):
@@ -320,10 +394,25 @@ class Clicks:
         return (dense, torch.tensor(self.bags[:, at])), torch.tensor(self.labels[at].astype("f8"))
 
 
-GPT2 = {"family": "gpt2", "n_layer": 2, "n_head": 2, "n_embd": 16, "n_positions": 24, "vocab_size": 257}
-LLAMA = {"family": "llama", "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
-         "hidden_size": 32, "intermediate_size": 48, "max_position_embeddings": 24, "vocab_size": 257,
-         "tie_word_embeddings": False}
+GPT2 = {
+    "family": "gpt2",
+    "n_layer": 2,
+    "n_head": 2,
+    "n_embd": 16,
+    "n_positions": 24,
+    "vocab_size": 257,
+}
+LLAMA = {
+    "family": "llama",
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "max_position_embeddings": 24,
+    "vocab_size": 257,
+    "tie_word_embeddings": False,
+}
 IMAGE = {"in_channels": 3, "in_height": 12, "in_width": 12, "n_classes": 5}
 TEXT = {"format": "text", "tokenizer": "bytes", "sequence_length": 20}
 IDX = {"format": "idx"}
@@ -334,28 +423,106 @@ RESNET = dict(IMAGE, family="cnn", channels=[8, 16], blocks=[1, 2], stem="3x3")
 TWO = ["file_samples", "file_labels"]
 
 CASES = {
-    "gpt2": (spec_of("language_model", GPT2, TEXT, {"micro_batch_size": 2}), draw_gpt2, models.gpt2, Text),
-    "gpt2-lora": (spec_of("language_model", GPT2, TEXT, {}, lora=GPT2_LORA),
-                  lambda c, s: draw_gpt2(c, s, GPT2_LORA), models.gpt2, Text),
-    "llama": (spec_of("language_model", LLAMA, TEXT, {"schedule": "linear"}), draw_llama, models.llama, Text),
-    "llama-lora": (spec_of("language_model", dict(LLAMA, tie_word_embeddings=True), TEXT, {}, lora=LLAMA_LORA),
-                   lambda c, s: draw_llama(c, s, LLAMA_LORA), models.llama, Text),
-    "mlp": (spec_of("regression", {"family": "mlp", "hidden": [24, 16], "in_channels": 1, "in_height": 1,
-                                   "in_width": 10, "n_classes": 3}, IDX, {"schedule": "constant"}, files=TWO),
-            draw_mlp, models.mlp, Targets),
-    "cnn": (spec_of("image_classification", dict(IMAGE, family="cnn", channels=[8, 12], blocks_per_stage=2, hidden=[20]),
-                    IDX, {"label_smoothing": 0.1}, files=TWO), draw_cnn, models.cnn, Images),
-    "resnet-basic": (spec_of("image_classification", dict(RESNET, block="basic"), IDX,
-                             dict(SGD, batch_size=8, micro_batch_size=8), files=TWO),
-                     draw_resnet, models.resnet, Images),
-    "resnet-bottleneck": (spec_of("image_classification",
-                                  dict(RESNET, block="bottleneck", channels=[4, 8], stem="7x7", in_height=20, in_width=20),
-                                  IDX, dict(SGD, batch_size=8, micro_batch_size=8), files=TWO),
-                          draw_resnet, models.resnet, Images),
-    "dlrm": (spec_of("click_through", {"family": "dlrm", "dense_features": 3, "embedding_dim": 8, "lookups": 3,
-                                       "table_rows": [11, 7, 40], "bottom": [12, 8], "top": [16]},
-                     {"format": "csv", "label_column": "label", "categorical": ["c0", "c1", "c2"]},
-                     dict(SGD, momentum=0.0, batch_size=8, micro_batch_size=4), ), draw_dlrm, models.dlrm, Clicks),
+    "gpt2": (
+        spec_of("language_model", GPT2, TEXT, {"micro_batch_size": 2}),
+        draw_gpt2,
+        models.gpt2,
+        Text,
+    ),
+    "gpt2-lora": (
+        spec_of("language_model", GPT2, TEXT, {}, lora=GPT2_LORA),
+        lambda c, s: draw_gpt2(c, s, GPT2_LORA),
+        models.gpt2,
+        Text,
+    ),
+    "llama": (
+        spec_of("language_model", LLAMA, TEXT, {"schedule": "linear"}),
+        draw_llama,
+        models.llama,
+        Text,
+    ),
+    "llama-lora": (
+        spec_of("language_model", dict(LLAMA, tie_word_embeddings=True), TEXT, {}, lora=LLAMA_LORA),
+        lambda c, s: draw_llama(c, s, LLAMA_LORA),
+        models.llama,
+        Text,
+    ),
+    "mlp": (
+        spec_of(
+            "regression",
+            {
+                "family": "mlp",
+                "hidden": [24, 16],
+                "in_channels": 1,
+                "in_height": 1,
+                "in_width": 10,
+                "n_classes": 3,
+            },
+            IDX,
+            {"schedule": "constant"},
+            files=TWO,
+        ),
+        draw_mlp,
+        models.mlp,
+        Targets,
+    ),
+    "cnn": (
+        spec_of(
+            "image_classification",
+            dict(IMAGE, family="cnn", channels=[8, 12], blocks_per_stage=2, hidden=[20]),
+            IDX,
+            {"label_smoothing": 0.1},
+            files=TWO,
+        ),
+        draw_cnn,
+        models.cnn,
+        Images,
+    ),
+    "resnet-basic": (
+        spec_of(
+            "image_classification",
+            dict(RESNET, block="basic"),
+            IDX,
+            dict(SGD, batch_size=8, micro_batch_size=8),
+            files=TWO,
+        ),
+        draw_resnet,
+        models.resnet,
+        Images,
+    ),
+    "resnet-bottleneck": (
+        spec_of(
+            "image_classification",
+            dict(
+                RESNET, block="bottleneck", channels=[4, 8], stem="7x7", in_height=20, in_width=20
+            ),
+            IDX,
+            dict(SGD, batch_size=8, micro_batch_size=8),
+            files=TWO,
+        ),
+        draw_resnet,
+        models.resnet,
+        Images,
+    ),
+    "dlrm": (
+        spec_of(
+            "click_through",
+            {
+                "family": "dlrm",
+                "dense_features": 3,
+                "embedding_dim": 8,
+                "lookups": 3,
+                "table_rows": [11, 7, 40],
+                "bottom": [12, 8],
+                "top": [16],
+            },
+            {"format": "csv", "label_column": "label", "categorical": ["c0", "c1", "c2"]},
+            dict(SGD, momentum=0.0, batch_size=8, micro_batch_size=4),
+        ),
+        draw_dlrm,
+        models.dlrm,
+        Clicks,
+    ),
 }
 
 
@@ -372,11 +539,19 @@ def gradients(model, spec, weights, trained, data, step, cast=None):
     loss, grads, first = 0.0, {n: torch.zeros_like(weights[n]) for n in trained}, None
     for at in range(0, total, micro):
         inputs, labels = data.batch(step * total + at, micro)
-        leaves = {n: w.detach().clone().requires_grad_(n in trained) if "running_" not in n else w
-                  for n, w in weights.items()}
-        logits, part = cast(model, leaves, inputs, labels, spec) if cast else model(leaves, inputs, labels, spec)
+        leaves = {
+            n: w.detach().clone().requires_grad_(n in trained) if "running_" not in n else w
+            for n, w in weights.items()
+        }
+        logits, part = (
+            cast(model, leaves, inputs, labels, spec)
+            if cast
+            else model(leaves, inputs, labels, spec)
+        )
         share = micro / total
-        for name, g in zip(trained, torch.autograd.grad(part * share, [leaves[n] for n in trained])):
+        for name, g in zip(
+            trained, torch.autograd.grad(part * share, [leaves[n] for n in trained])
+        ):
             grads[name] += g.to(grads[name].dtype)
         loss += float(part) * share
         first = logits.detach() if first is None else first
@@ -385,8 +560,12 @@ def gradients(model, spec, weights, trained, data, step, cast=None):
 
 def autocast_bf16(model, leaves, inputs, labels, spec):
     """bf16 weights of rank >= 2, bf16 products, fp32 sums; tables stay fp32."""
-    weights = {n: w if w.dim() < 2 or n.startswith("embedding.") else w + (w.bfloat16().float() - w).detach()
-               for n, w in leaves.items()}
+    weights = {
+        n: w
+        if w.dim() < 2 or n.startswith("embedding.")
+        else w + (w.bfloat16().float() - w).detach()
+        for n, w in leaves.items()
+    }
     to_f32 = lambda x: x.float() if isinstance(x, torch.Tensor) and x.is_floating_point() else x
     inputs = tuple(map(to_f32, inputs)) if isinstance(inputs, tuple) else to_f32(inputs)
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -424,14 +603,20 @@ def make(name, seed):
         out.update({f"gradient.{n}": g.numpy() for n, g in grads.items()})
         out["bf16_error.loss"] = numpy.array([abs(low_loss - loss) / abs(loss)])
         out["bf16_error.logits"] = numpy.array([distance(low_logits, logits)])
-        out.update({f"bf16_error.{n}": numpy.array([distance(low_grads[n], g)]) for n, g in grads.items()})
+        out.update(
+            {f"bf16_error.{n}": numpy.array([distance(low_grads[n], g)]) for n, g in grads.items()}
+        )
     out["losses"], out["grad_norms"] = numpy.array(losses), numpy.array(norms)
-    out.update({f"final.{n}": weights[n].numpy() for n in weights if n in trained or "running_" in n})
+    out.update(
+        {f"final.{n}": weights[n].numpy() for n in weights if n in trained or "running_" in n}
+    )
     write_safetensors(folder / "expect.safetensors", out)
     worst = max(float(v[0]) for n, v in out.items() if n.startswith("bf16_error."))
-    print(f"{name}: loss {losses[0]:.6f} -> {losses[-1]:.6f}, norm {norms[0]:.4f}, "
-          f"bf16 loss error {out['bf16_error.loss'][0]:.1e}, worst {worst:.1e}, "
-          f"{sum(f.stat().st_size for f in folder.iterdir()) // 1024} KiB")
+    print(
+        f"{name}: loss {losses[0]:.6f} -> {losses[-1]:.6f}, norm {norms[0]:.4f}, "
+        f"bf16 loss error {out['bf16_error.loss'][0]:.1e}, worst {worst:.1e}, "
+        f"{sum(f.stat().st_size for f in folder.iterdir()) // 1024} KiB"
+    )
 
 
 if __name__ == "__main__":

@@ -52,7 +52,9 @@ def gpt2(w, tokens, labels, spec):
         h = f"transformer.h.{i}"
         q, k, v = conv1d(norm(x, f"{h}.ln_1"), f"{h}.attn.c_attn").split(c["n_embd"], -1)
         n = c["n_head"]
-        x = x + conv1d(attention(heads_of(q, n), heads_of(k, n), heads_of(v, n)), f"{h}.attn.c_proj")
+        x = x + conv1d(
+            attention(heads_of(q, n), heads_of(k, n), heads_of(v, n)), f"{h}.attn.c_proj"
+        )
         inner = F.gelu(conv1d(norm(x, f"{h}.ln_2"), f"{h}.mlp.c_fc"), approximate="tanh")
         x = x + conv1d(inner, f"{h}.mlp.c_proj")
     logits = norm(x, "transformer.ln_f") @ w["transformer.wte.weight"].t()
@@ -102,7 +104,9 @@ def llama(w, tokens, labels, spec):
 def head_loss(y, labels, spec):
     if spec["task"] == "regression":
         return F.mse_loss(y, labels)
-    return F.cross_entropy(y, labels, label_smoothing=spec["hyperparameters"].get("label_smoothing", 0.0))
+    return F.cross_entropy(
+        y, labels, label_smoothing=spec["hyperparameters"].get("label_smoothing", 0.0)
+    )
 
 
 def dense_layers(w, prefix, x):
@@ -125,7 +129,9 @@ def cnn(w, x, labels, spec):
     x = x.permute(0, 3, 1, 2)
     for s in range(len(c["channels"])):
         for b in range(c.get("blocks_per_stage", 2)):
-            x = F.relu(F.conv2d(x, w[f"features.{s}.{b}.weight"], w[f"features.{s}.{b}.bias"], padding=1))
+            x = F.relu(
+                F.conv2d(x, w[f"features.{s}.{b}.weight"], w[f"features.{s}.{b}.bias"], padding=1)
+            )
         x = F.max_pool2d(x, 2)
     y = dense_layers(w, "classifier", x.permute(0, 2, 3, 1).flatten(1))
     return y, head_loss(y, labels, spec)
@@ -133,8 +139,16 @@ def cnn(w, x, labels, spec):
 
 def batch_norm(w, x, name):
     """Training: statistics of the batch; the running ones in w are moved."""
-    return F.batch_norm(x, w[f"{name}.running_mean"], w[f"{name}.running_var"], w[f"{name}.weight"],
-                        w[f"{name}.bias"], True, 0.1, 1e-5)
+    return F.batch_norm(
+        x,
+        w[f"{name}.running_mean"],
+        w[f"{name}.running_var"],
+        w[f"{name}.weight"],
+        w[f"{name}.bias"],
+        True,
+        0.1,
+        1e-5,
+    )
 
 
 def resnet(w, x, labels, spec):
@@ -143,7 +157,9 @@ def resnet(w, x, labels, spec):
     stem = "resnet.embedder.embedder"
     wide = c.get("stem", "3x3") == "7x7"
     x = x.permute(0, 3, 1, 2)
-    x = F.conv2d(x, w[f"{stem}.convolution.weight"], stride=2 if wide else 1, padding=3 if wide else 1)
+    x = F.conv2d(
+        x, w[f"{stem}.convolution.weight"], stride=2 if wide else 1, padding=3 if wide else 1
+    )
     x = F.relu(batch_norm(w, x, f"{stem}.normalization"))
     if wide:
         x = F.max_pool2d(x, 3, 2, 1)
@@ -155,7 +171,9 @@ def resnet(w, x, labels, spec):
             strides = [1, stride, 1] if bottleneck else [stride, 1]
             y = x
             for j, (kernel, step) in enumerate(zip(kernels, strides)):
-                y = F.conv2d(y, w[f"{at}.layer.{j}.convolution.weight"], stride=step, padding=kernel // 2)
+                y = F.conv2d(
+                    y, w[f"{at}.layer.{j}.convolution.weight"], stride=step, padding=kernel // 2
+                )
                 y = batch_norm(w, y, f"{at}.layer.{j}.normalization")
                 if j + 1 < len(kernels):
                     y = F.relu(y)
