@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What families.py makes for itself: a byte-level BPE tokenizer trained on the text, pairs of
-prompts and completions, and a table of clicks whose law is known. Seeded: the same files each time."""
+prompts and completions, and a table of clicks whose law is known. Seeded: the same each time."""
 import collections
 import json
 import math

@@ -172,78 +172,60 @@ def gemm_rate(precision, args):
     return work / seconds
 
 
-def measure(case, args, peer, folder):
-    spec = json.loads((HERE / f"cases/{case}.json").read_text())
-    config = spec["model"].get("config", {})
-    random.seed(1)
-    files = MAKERS[spec["data"]["format"]](folder, config, spec)
+def compare(case, args, peer, files):
+    """Both sides in turns: the rows of each process."""
     mine, theirs = [], []
     for _ in range(args.rounds):
         mine.append(ours(case, files, args))
         if peer:
             theirs.append(torch(case, args))
-    middle = lambda rows, key: statistics.median(row[key] for row in rows)
-    first = mine[0]
-    name = f"PyTorch {theirs[0]['version']}, tuned" if peer else None
+    return mine, theirs
+
+
+def middle(rows, key):
+    return statistics.median(row[key] for row in rows) if rows else None
+
+
+def measure(case, args, peer, folder):
+    spec = json.loads((HERE / f"cases/{case}.json").read_text())
+    config = spec["model"].get("config", {})
+    random.seed(1)
+    files = MAKERS[spec["data"]["format"]](folder, config, spec)
+    mine, theirs = compare(case, args, peer, files)
+    plan_bytes = mine[0]["plan_bytes"]
+    name = f"PyTorch {theirs[0]['version']}, tuned" if theirs else None
     conditions = (
         f"{case}: {args.threads} threads, {spec['precision']}, batch "
-        f"{spec['hyperparameters']['batch_size']}, {first['backend']}; median of {args.rounds} "
+        f"{spec['hyperparameters']['batch_size']}, {mine[0]['backend']}; median of {args.rounds} "
         f"processes in turns, each a median of {STEPS[case]} steps"
     )
+
+    def tell(metric, value, unit, **more):
+        emit(case, metric, value, unit, conditions=conditions, **more)
+
     what = "tokens" if spec["data"]["format"] == "tokens" else "samples"
-    of = lambda key: middle(theirs, key) if peer else None
-    emit(
-        case,
-        f"{what} per second",
-        middle(mine, "per_second"),
-        "1/s",
-        name,
-        of("per_second"),
-        conditions=conditions,
-    )
-    emit(
-        case,
-        "step",
-        middle(mine, "step_ms"),
-        "ms",
-        name,
-        of("step_ms"),
-        inverse=True,
-        conditions=conditions,
-    )
-    emit(case, "model FLOPs", middle(mine, "gflops"), "GFLOP/s", conditions=conditions)
-    emit(
-        case,
+    speed, peak = middle(theirs, "per_second"), middle(theirs, "peak_bytes")
+    tell(f"{what} per second", middle(mine, "per_second"), "1/s", peer=name, peer_value=speed)
+    step = middle(theirs, "step_ms")
+    tell("step", middle(mine, "step_ms"), "ms", peer=name, peer_value=step, inverse=True)
+    tell("model FLOPs", middle(mine, "gflops"), "GFLOP/s")
+    memory = middle(mine, "peak_bytes")
+    tell(
         "peak memory beyond start-up",
-        middle(mine, "peak_bytes") / 2**20,
+        memory / 2**20,
         "MiB",
-        name and f"{name} (whole process)",
-        of("peak_bytes") and of("peak_bytes") / 2**20,
-        inverse=False,
-        conditions=conditions,
+        peer=name and f"{name} (whole process)",
+        peer_value=peak and peak / 2**20,
     )
-    emit(
-        case,
-        "peak memory over the plan's",
-        middle(mine, "peak_bytes") / first["plan_bytes"],
-        "1",
-        conditions=conditions,
-    )
+    tell("peak memory over the plan's", memory / plan_bytes, "1")
     if case.startswith("gpt2-124m-t256"):
         rate = gemm_rate(spec["precision"], args)
         if rate:
-            emit(
-                case,
-                "share of the products' own rate",
-                middle(mine, "gflops") / rate,
-                "1",
-                conditions=conditions,
-            )
+            tell("share of the products' own rate", middle(mine, "gflops") / rate, "1")
     if args.ops:
-        for kind, ms in sorted(
-            ours(case, files, args, ops=True)["ops_ms"].items(), key=lambda item: -item[1]
-        ):
-            emit(case, kind, ms, "ms", conditions=conditions)
+        spent = ours(case, files, args, ops=True)["ops_ms"]
+        for kind, ms in sorted(spent.items(), key=lambda item: -item[1]):
+            tell(kind, ms, "ms")
 
 
 def main():

@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The engine beside PyTorch (tests/golden/make_golden.py): logits, loss and every gradient of the
- * first step, then the losses and gradient norms of ten optimizer steps and the weights after them,
- * for each family and precision. The files hold float64 results rounded to fp32: in fp32 we must be
- * within 1e-5 of them; in bf16 not much further away than PyTorch's own bf16 was; in fp16, with
- * three more bits, nearer than that.
- *
- * usage: golden_test FOLDER_OF_CASES */
+ * The engine beside PyTorch, for each family and precision: logits, loss and every gradient of the
+ * first step, losses and norms of ten steps, the weights after them. What is expected is float64
+ * rounded to fp32 (make_golden.py): fp32 must be within 1e-5 of it, bf16 not much further away than
+ * PyTorch's own bf16 was. usage: golden_test FOLDER_OF_CASES */
 #include "tests/support/check.h"
 
 #include "core/base/file.h"

@@ -18,6 +18,8 @@ from pathlib import Path
 import numpy
 import torch
 
+import datasets
+import draws
 import models
 
 HERE = Path(__file__).resolve().parent / "engine"
@@ -122,278 +124,6 @@ def spec_of(task, config, data, hyper, **more):
     }
 
 
-class Draw:
-    """Initial weights by rule: name and shape -> values."""
-
-    def __init__(self, seed):
-        self.random = numpy.random.default_rng(seed)
-        self.out = {}
-
-    def add(self, name, *shape, scale=None, base=0.0):
-        scale = 0.5 / math.sqrt(shape[-1]) if scale is None else scale
-        self.out[name] = (base + scale * self.random.standard_normal(shape)).astype("f4")
-
-    def norm(self, name, width, bias=True):
-        self.add(f"{name}.weight", width, scale=0.1, base=1.0)
-        if bias:
-            self.add(f"{name}.bias", width, scale=0.1)
-
-    def batch_norm(self, name, width):
-        self.norm(name, width)
-        self.add(f"{name}.running_mean", width, scale=0.1)
-        self.out[f"{name}.running_var"] = numpy.ones(width, "f4")
-
-
-def draw_gpt2(c, seed, adapters=None):
-    d, width = Draw(seed), c["n_embd"]
-    d.add("transformer.wte.weight", c["vocab_size"], width)
-    d.add("transformer.wpe.weight", c["n_positions"], width)
-    for i in range(c["n_layer"]):
-        h = f"transformer.h.{i}"
-        d.norm(f"{h}.ln_1", width)
-        d.norm(f"{h}.ln_2", width)
-        shapes = {
-            "attn.c_attn": (width, 3 * width),
-            "attn.c_proj": (width, width),
-            "mlp.c_fc": (width, 4 * width),
-            "mlp.c_proj": (4 * width, width),
-        }
-        for name, (rows, columns) in shapes.items():
-            d.add(f"{h}.{name}.weight", rows, columns, scale=0.7 / math.sqrt(rows))
-            d.add(f"{h}.{name}.bias", columns, scale=0.1)
-            if adapters and name.split(".")[1] in adapters["target_modules"]:
-                d.add(f"base_model.model.{h}.{name}.lora_A.weight", adapters["rank"], rows)
-                d.add(f"base_model.model.{h}.{name}.lora_B.weight", columns, adapters["rank"])
-    d.norm("transformer.ln_f", width)
-    return d.out
-
-
-def draw_llama(c, seed, adapters=None):
-    d, width = Draw(seed), c["hidden_size"]
-    size = width // c["num_attention_heads"]
-    kv = size * c["num_key_value_heads"]
-    inner = c["intermediate_size"]
-    d.add("model.embed_tokens.weight", c["vocab_size"], width)
-    for i in range(c["num_hidden_layers"]):
-        h = f"model.layers.{i}"
-        d.norm(f"{h}.input_layernorm", width, bias=False)
-        d.norm(f"{h}.post_attention_layernorm", width, bias=False)
-        shapes = {
-            "self_attn.q_proj": (width, width),
-            "self_attn.k_proj": (kv, width),
-            "self_attn.v_proj": (kv, width),
-            "self_attn.o_proj": (width, width),
-            "mlp.gate_proj": (inner, width),
-            "mlp.up_proj": (inner, width),
-            "mlp.down_proj": (width, inner),
-        }
-        for name, (rows, columns) in shapes.items():
-            d.add(f"{h}.{name}.weight", rows, columns, scale=0.7 / math.sqrt(columns))
-            if adapters and name.split(".")[1] in adapters["target_modules"]:
-                d.add(f"base_model.model.{h}.{name}.lora_A.weight", adapters["rank"], columns)
-                d.add(f"base_model.model.{h}.{name}.lora_B.weight", rows, adapters["rank"])
-    d.norm("model.norm", width, bias=False)
-    if not c.get("tie_word_embeddings", False):
-        d.add("lm_head.weight", c["vocab_size"], width)
-    return d.out
-
-
-def draw_dense(d, prefix, widths):
-    for i, (k, n) in enumerate(zip(widths, widths[1:])):
-        d.add(f"{prefix}.{i}.weight", n, k, scale=1.0 / math.sqrt(k))
-        d.add(f"{prefix}.{i}.bias", n, scale=0.1)
-
-
-def draw_mlp(c, seed):
-    d = Draw(seed)
-    features = c["in_channels"] * c["in_height"] * c["in_width"]
-    draw_dense(d, "layers", [features, *c["hidden"], c["n_classes"]])
-    return d.out
-
-
-def draw_cnn(c, seed):
-    d, channels = Draw(seed), c["in_channels"]
-    for s, width in enumerate(c["channels"]):
-        for b in range(c["blocks_per_stage"]):
-            d.add(
-                f"features.{s}.{b}.weight",
-                width,
-                channels,
-                3,
-                3,
-                scale=math.sqrt(2 / (9 * channels)),
-            )
-            d.add(f"features.{s}.{b}.bias", width, scale=0.1)
-            channels = width
-    side = 2 ** len(c["channels"])
-    draw_dense(
-        d,
-        "classifier",
-        [c["in_height"] // side * (c["in_width"] // side) * channels, *c["hidden"], c["n_classes"]],
-    )
-    return d.out
-
-
-def draw_resnet(c, seed):
-    d = Draw(seed)
-
-    def conv(name, out, into, kernel):
-        d.add(
-            f"{name}.convolution.weight",
-            out,
-            into,
-            kernel,
-            kernel,
-            scale=math.sqrt(2 / (into * kernel * kernel)),
-        )
-        d.batch_norm(f"{name}.normalization", out)
-
-    stem = 7 if c["stem"] == "7x7" else 3
-    width = c["channels"][0]
-    conv("resnet.embedder.embedder", width, c["in_channels"], stem)
-    into, bottleneck = width, c["block"] == "bottleneck"
-    for s, count in enumerate(c["blocks"]):
-        width = c["channels"][s]
-        out = width * 4 if bottleneck else width
-        for b in range(count):
-            at = f"resnet.encoder.stages.{s}.layers.{b}"
-            if (s > 0 and b == 0) or into != out:
-                conv(f"{at}.shortcut", out, into, 1)
-            shapes = (
-                [(width, into, 1), (width, width, 3), (out, width, 1)]
-                if bottleneck
-                else [(width, into, 3), (width, width, 3)]
-            )
-            for j, (rows, columns, kernel) in enumerate(shapes):
-                conv(f"{at}.layer.{j}", rows, columns, kernel)
-            into = out
-    d.add("classifier.1.weight", c["n_classes"], into)
-    d.add("classifier.1.bias", c["n_classes"], scale=0.1)
-    return d.out
-
-
-def draw_dlrm(c, seed):
-    d = Draw(seed)
-    draw_dense(d, "bottom", [c["dense_features"], *c["bottom"]])
-    for t, rows in enumerate(c["table_rows"]):
-        d.add(f"embedding.{t}.weight", rows, c["embedding_dim"], scale=0.3)
-    features = len(c["table_rows"]) + 1
-    draw_dense(d, "top", [c["embedding_dim"] + features * (features - 1) // 2, *c["top"], 1])
-    return d.out
-
-
-class Text:
-    """Windows of T bytes; the label is the next byte."""
-
-    files = {"data.txt": "training_file"}
-
-    def __init__(self, spec, seed):
-        self.length = spec["data"]["sequence_length"]
-        words = numpy.random.default_rng(seed).integers(97, 123, (400, 5))
-        self.bytes = b" ".join(bytes(w.tolist()) for w in words)
-
-    def write(self, folder):
-        (folder / "data.txt").write_bytes(self.bytes)
-
-    def samples(self):
-        return (len(self.bytes) - 1) // self.length
-
-    def batch(self, first, count):
-        at = [(first + i) % self.samples() * self.length for i in range(count)]
-        take = lambda shift: torch.tensor(
-            [list(self.bytes[a + shift : a + shift + self.length]) for a in at]
-        )
-        return take(0), take(1)
-
-
-class Images:
-    """IDX: u8 images and labels; pixels / 255, channels last."""
-
-    files = {"images.idx": "training_file", "labels.idx": "training_file"}
-
-    def __init__(self, spec, seed):
-        c, random = spec["model"]["config"], numpy.random.default_rng(seed)
-        self.count = 24
-        shape = (self.count, c["in_height"], c["in_width"], c["in_channels"])
-        self.images = random.integers(0, 256, shape).astype("u1")
-        self.labels = random.integers(0, c["n_classes"], self.count).astype("u1")
-        self.labels[0] = c["n_classes"] - 1
-
-    def write(self, folder):
-        n, h, w, c = self.images.shape
-        shape = (n, h, w) if c == 1 else (n, h, w, c)
-        header = bytes([0, 0, 8, len(shape)]) + b"".join(struct.pack(">I", s) for s in shape)
-        (folder / "images.idx").write_bytes(header + self.images.tobytes())
-        (folder / "labels.idx").write_bytes(
-            bytes([0, 0, 8, 1]) + struct.pack(">I", n) + self.labels.tobytes()
-        )
-
-    def batch(self, first, count):
-        at = [(first + i) % self.count for i in range(count)]
-        return torch.tensor(self.images[at].astype("f8") / 255), torch.tensor(
-            self.labels[at].astype("i8")
-        )
-
-
-class Targets(Images):
-    """IDX: fp32 samples and fp32 targets, for regression."""
-
-    def __init__(self, spec, seed):
-        c, random = spec["model"]["config"], numpy.random.default_rng(seed)
-        self.count = 24
-        self.images = random.standard_normal((self.count, c["in_width"])).astype("f4")
-        self.labels = random.standard_normal((self.count, c["n_classes"])).astype("f4")
-
-    def write(self, folder):
-        for name, value in (("images.idx", self.images), ("labels.idx", self.labels)):
-            header = bytes([0, 0, 13, 2]) + b"".join(struct.pack(">I", s) for s in value.shape)
-            (folder / name).write_bytes(header + value.astype(">f4").tobytes())
-
-    def batch(self, first, count):
-        at = [(first + i) % self.count for i in range(count)]
-        return torch.tensor(self.images[at].astype("f8")), torch.tensor(
-            self.labels[at].astype("f8")
-        )
-
-
-class Clicks:
-    """CSV: label, dense features, then multi-hot columns of row numbers parted by |."""
-
-    files = {"data.csv": "training_file"}
-
-    def __init__(self, spec, seed):
-        c, random = spec["model"]["config"], numpy.random.default_rng(seed)
-        self.count, self.rows = 32, c["table_rows"]
-        self.dense = numpy.round(random.standard_normal((self.count, c["dense_features"])), 3)
-        self.labels = random.integers(0, 2, self.count)
-        self.bags = numpy.full((len(self.rows), self.count, c["lookups"]), -1)
-        for t, rows in enumerate(self.rows):
-            for s in range(self.count):
-                k = random.integers(1, c["lookups"] + 1)
-                self.bags[t, s, :k] = random.integers(0, rows, k)
-
-    def write(self, folder):
-        names = [
-            "label",
-            *(f"d{i}" for i in range(self.dense.shape[1])),
-            *(f"c{t}" for t in range(len(self.rows))),
-        ]
-        lines = [",".join(names)]
-        for s in range(self.count):
-            bags = [
-                "|".join(str(v) for v in self.bags[t, s] if v >= 0) for t in range(len(self.rows))
-            ]
-            lines.append(
-                ",".join([str(self.labels[s]), *(f"{v:.3f}" for v in self.dense[s]), *bags])
-            )
-        (folder / "data.csv").write_text("\n".join(lines) + "\n")
-
-    def batch(self, first, count):
-        at = [(first + i) % self.count for i in range(count)]
-        dense = torch.tensor(self.dense[at].astype("f4").astype("f8"))
-        return (dense, torch.tensor(self.bags[:, at])), torch.tensor(self.labels[at].astype("f8"))
-
-
 GPT2 = {
     "family": "gpt2",
     "n_layer": 2,
@@ -425,27 +155,27 @@ TWO = ["file_samples", "file_labels"]
 CASES = {
     "gpt2": (
         spec_of("language_model", GPT2, TEXT, {"micro_batch_size": 2}),
-        draw_gpt2,
+        draws.draw_gpt2,
         models.gpt2,
-        Text,
+        datasets.Text,
     ),
     "gpt2-lora": (
         spec_of("language_model", GPT2, TEXT, {}, lora=GPT2_LORA),
-        lambda c, s: draw_gpt2(c, s, GPT2_LORA),
+        lambda c, s: draws.draw_gpt2(c, s, GPT2_LORA),
         models.gpt2,
-        Text,
+        datasets.Text,
     ),
     "llama": (
         spec_of("language_model", LLAMA, TEXT, {"schedule": "linear"}),
-        draw_llama,
+        draws.draw_llama,
         models.llama,
-        Text,
+        datasets.Text,
     ),
     "llama-lora": (
         spec_of("language_model", dict(LLAMA, tie_word_embeddings=True), TEXT, {}, lora=LLAMA_LORA),
-        lambda c, s: draw_llama(c, s, LLAMA_LORA),
+        lambda c, s: draws.draw_llama(c, s, LLAMA_LORA),
         models.llama,
-        Text,
+        datasets.Text,
     ),
     "mlp": (
         spec_of(
@@ -462,9 +192,9 @@ CASES = {
             {"schedule": "constant"},
             files=TWO,
         ),
-        draw_mlp,
+        draws.draw_mlp,
         models.mlp,
-        Targets,
+        datasets.Targets,
     ),
     "cnn": (
         spec_of(
@@ -474,9 +204,9 @@ CASES = {
             {"label_smoothing": 0.1},
             files=TWO,
         ),
-        draw_cnn,
+        draws.draw_cnn,
         models.cnn,
-        Images,
+        datasets.Images,
     ),
     "resnet-basic": (
         spec_of(
@@ -486,9 +216,9 @@ CASES = {
             dict(SGD, batch_size=8, micro_batch_size=8),
             files=TWO,
         ),
-        draw_resnet,
+        draws.draw_resnet,
         models.resnet,
-        Images,
+        datasets.Images,
     ),
     "resnet-bottleneck": (
         spec_of(
@@ -500,9 +230,9 @@ CASES = {
             dict(SGD, batch_size=8, micro_batch_size=8),
             files=TWO,
         ),
-        draw_resnet,
+        draws.draw_resnet,
         models.resnet,
-        Images,
+        datasets.Images,
     ),
     "dlrm": (
         spec_of(
@@ -519,9 +249,9 @@ CASES = {
             {"format": "csv", "label_column": "label", "categorical": ["c0", "c1", "c2"]},
             dict(SGD, momentum=0.0, batch_size=8, micro_batch_size=4),
         ),
-        draw_dlrm,
+        draws.draw_dlrm,
         models.dlrm,
-        Clicks,
+        datasets.Clicks,
     ),
 }
 

@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What a device must be able to do: one const struct of mandatory functions per backend and
  * activation type, one function for each operation of plan_op.h (which has the formulas). The
- * engine calls them with pointers into the memory that `map` gave, from its owner's thread only.
- *
- * `void *` are activations in the backend's type (act_type); gains, biases, statistics, losses and
- * gradients of parameters are fp32; weights have the type said. All arithmetic is in fp32 (products
- * of bf16 values accumulate in fp32). Row-major. Unless said, a function cannot fail, overwrites
- * its output, and gives the same bits for the same input whatever the number of threads. */
+ * engine calls them with pointers into the memory that `map` gave, from its owner's thread only. */
 #pragma once
 
 #include "core/base/attr.h"
@@ -15,6 +10,11 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+
+/* `void *` are activations in the backend's type (act_type); gains, biases, statistics, losses and
+ * gradients of parameters are fp32; weights have the type said. All arithmetic is in fp32 (products
+ * of bf16 values accumulate in fp32). Row-major. Unless said, a function cannot fail, overwrites
+ * its output, and gives the same bits for the same input whatever the number of threads. */
 
 struct backend_ctx; /* one device in use */
 

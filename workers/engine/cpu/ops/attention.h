@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What both directions of attention share. Blocks of 64 queries meet blocks of 64 keys; every
- * operand of a product is packed in fp32 into blocks that live in the cache, padded with zeros to
- * whole vectors, so that no loop has a tail: rows [64][width] as they are, and keys and values
- * "across", [width][64], where the sum runs over the head. Scores are in units of log2, since the
- * queries are packed times log2(e) / sqrt(head_size). Included by attention.c and
- * attention_backward.c. */
+ * What both directions of attention share. Included by attention.c and attention_backward.c. */
 #pragma once
+
+/* Blocks of 64 queries meet blocks of 64 keys; every operand of a product is packed in fp32 into
+ * blocks that live in the cache, padded with zeros to whole vectors, so that no loop has a tail:
+ * rows [64][width] as they are, and keys and values "across", [width][64], where the sum runs over
+ * the head. Scores are in units of log2, since the queries are packed times log2(e) /
+ * sqrt(head_size). */
 
 #include "workers/engine/cpu/ops/act.h"
 #include "workers/engine/cpu/workspace.h"
