@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Layer norm and RMS norm over the last dimension, as one inline body: RMS norm is the case without
- * mean and bias. Rows are taken four at a time, so that sums run side by side and the parameters'
- * gradients are loaded and stored once for four rows. The variance is the mean square of the
- * deviations from a first mean (the row is in the cache by then), and their sum corrects that mean:
- * a large mean spoils neither. Used by
- * layernorm.c and rmsnorm.c. */
+ * mean and bias. Used by layernorm.c and rmsnorm.c. */
 #pragma once
 
 #include "workers/engine/cpu/ops/act.h"
 #include "workers/engine/cpu/workspace.h"
 
+/* Rows are taken four at a time, so that sums run side by side and the parameters' gradients are
+ * loaded and stored once for four rows. The variance is the mean square of the deviations from a
+ * first mean (the row is in the cache by then), and their sum corrects that mean: a large mean
+ * spoils neither. */
 enum { NORM_ROWS = 4 };
 
 /* Mean and 1 / deviation of `rows` rows. */
