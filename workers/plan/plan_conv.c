@@ -21,7 +21,7 @@ static struct plan_op *conv_op(struct plan_build *b, const struct plan_conv *c,
 		return &b->sink_op;
 	return plan_build_op(b, kind, c->name, operands, count,
 		PLAN_DIMS(c->n, c->h, c->w, c->in, c->out, c->kernel, c->stride, c->pad),
-		plan_workspace_conv(c, b->p->type));
+		plan_workspace_conv(c));
 }
 
 void plan_conv_forward(struct plan_build *b, const struct plan_conv *c, int x, int y)
@@ -97,14 +97,14 @@ static int64_t tiled(const struct plan_conv *c)
 	return least(most(jobs, blocks), JOBS) * share + (parts > 1 ? parts * c->in * c->out * 9 : 0);
 }
 
-int64_t plan_workspace_conv(const struct plan_conv *c, enum plan_type type)
+int64_t plan_workspace_conv(const struct plan_conv *c)
 {
 	int64_t taps = c->kernel * c->kernel, stride = c->stride;
 	int64_t pixels = c->n * plan_conv_size(c->h, c->kernel, stride, c->pad) *
 		plan_conv_size(c->w, c->kernel, stride, c->pad);
 	int64_t phase = c->n * ceil_div(c->h, stride) * ceil_div(c->w, stride);
 	int64_t ordered = taps > 1 ? taps * c->in * c->out * plan_type_bytes(PLAN_F32) : 0;
-	int64_t image = stride > 1 ? phase * c->in * plan_type_bytes(type) : 0;
+	int64_t image = stride > 1 ? phase * c->in * plan_type_bytes(PLAN_F32) : 0;
 	int64_t product = most(plan_workspace_product(pixels, c->out, taps * c->in),
 		most(plan_workspace_product(phase, c->in, taps * c->out),
 			plan_workspace_product(c->out, taps * c->in, pixels)));

@@ -21,8 +21,8 @@ void plan_conv_backward_weight(struct plan_build *b, const struct plan_conv *c, 
 void plan_conv_backward_data(
 	struct plan_build *b, const struct plan_conv *c, int dy, int dx, bool accumulate);
 
-/* Bytes of scratch (cpu/workspace.h). */
-int64_t plan_workspace_conv(const struct plan_conv *c, enum plan_type type);
+/* Bytes of scratch: what cpu/ops/{conv,winograd,batchnorm}.c use; their tests give just that. */
+int64_t plan_workspace_conv(const struct plan_conv *c);
 int64_t plan_workspace_batchnorm(int64_t c);
 
 /* The parameters of a dense layer NAME.weight [n, k] and NAME.bias over the plan's rows. */

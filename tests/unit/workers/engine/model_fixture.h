@@ -143,6 +143,36 @@ FIXTURE_FN void model_check_direction(struct model *m, model_loss_fn loss, doubl
 		fail_msg("the slope along the gradient is %.9g, its length %.9g", slope, sqrt(square));
 }
 
+/* The micro-batch that the operations saw is what the data says is there: the second
+ * implementation reads the same buffers. */
+FIXTURE_FN void model_check_inputs(const struct fixture *f, int64_t position)
+{
+	const struct plan *p = f->plan;
+	const int buffer[] = { p->inputs.input, p->inputs.labels, p->inputs.positions, p->inputs.starts,
+		p->inputs.bags };
+	void *own[ARRAY_LEN(buffer)] = { 0 };
+	for (size_t k = 0; k < ARRAY_LEN(buffer); k++)
+		if (buffer[k] >= 0)
+			own[k] = calloc(1, (size_t)p->buffers[buffer[k]].bytes);
+	const struct data_batch b = { .samples = p->micro_batch,
+		.input = own[0],
+		.labels = own[1],
+		.positions = own[2],
+		.starts = own[3],
+		.bags = own[4] };
+	for (int64_t i = 0; i < p->micro_batch; i++)
+		data_read(f->data,
+			data_sample_at(data_info(f->data)->samples, (uint64_t)f->spec.seed,
+				f->spec.data.shuffle, position + i),
+			i, 0, &b);
+	for (size_t k = 0; k < ARRAY_LEN(buffer); k++) {
+		if (own[k])
+			assert_memory_equal(
+				own[k], engine_buffer(f->engine, buffer[k]), (size_t)p->buffers[buffer[k]].bytes);
+		free(own[k]);
+	}
+}
+
 /* The first micro-batch of three samples, from larger, unequal parameters than a fresh model's, so
  * that every path carries weight. */
 FIXTURE_FN void model_check(struct job_spec spec, model_loss_fn loss)
@@ -165,6 +195,7 @@ FIXTURE_FN void model_check(struct job_spec spec, model_loss_fn loss)
 			f.data, data_sample_at(samples, (uint64_t)spec.seed, spec.data.shuffle, 5 + i));
 	double sum = engine_step_micro(f.engine, 0, 1.0f / (float)valid);
 	engine_exec(f.engine, f.plan->optimize_begin, f.engine->update_begin);
+	model_check_inputs(&f, 5);
 	struct model m = model_copy(f.engine);
 	double expected = loss(&m);
 	if (!(fabs(sum / (double)valid - expected) < 2e-6 * expected))

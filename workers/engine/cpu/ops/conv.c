@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Convolutions, channels last, as products whose operand is the patches of an image (gemm.h). The
  * weights [out, in, kernel, kernel] are put into the order of the patches in the workspace, once a
- * call. Called through the backend's table. */
+ * call; the plan has its size (plan_conv.c). Called through the backend's table. */
 #include "workers/engine/cpu/gemm.h"
 #include "workers/engine/cpu/ops/winograd.h"
 #include "workers/engine/cpu/workspace.h"
@@ -148,7 +148,7 @@ static void order_backward(const struct backend_conv *d, const struct conv_phase
 
 /* From the phase's own image into dx. */
 static void scatter(const struct backend_conv *d, const struct conv_phase *y,
-	const struct conv_phase *x, const act_t *from)
+	const struct conv_phase *x, const float *from)
 {
 	int64_t rows = d->n * y->pixels;
 #pragma omp parallel for schedule(static) if (rows * x->pixels * d->in > CPU_PARALLEL_MIN)
@@ -157,11 +157,11 @@ static void scatter(const struct backend_conv *d, const struct conv_phase *y,
 			int64_t image = row / y->pixels, at = y->first + row % y->pixels * d->stride;
 			act_t *to =
 				(act_t *)d->dx + ((image * d->h + at) * d->w + x->first + col * d->stride) * d->in;
-			const act_t *in = from ? from + (row * x->pixels + col) * d->in : NULL;
+			const float *in = from ? from + (row * x->pixels + col) * d->in : NULL;
 			for (int64_t i = 0; i < d->in; i += SIMD_WIDTH) {
 				simd_f32 v = { 0 };
 				if (in)
-					v = lanes_load(in + i, d->in - i);
+					v = lanes_load_f32(in + i, d->in - i);
 				if (d->accumulate)
 					v += lanes_load(to + i, d->in - i);
 				lanes_store(to + i, v, d->in - i);
@@ -192,13 +192,14 @@ static void run_phase(
 	}
 	bool whole = d->stride == 1;
 	int64_t taps = y->taps * x->taps, pixels = d->n * y->pixels * x->pixels;
-	act_t *weight = d->ws.data, *image = weight;
-	if (d->kernel > 1) {
+	act_t *weight = d->ws.data;
+	int64_t ordered = d->kernel > 1 ? taps * d->out * d->in * (int64_t)sizeof(act_t) : 0;
+	if (d->kernel > 1)
 		order_backward(d, y, x, weight);
-		image += workspace_round_up(taps * d->out * d->in, PLAN_ALIGN_BYTES);
-	}
-	act_t *end = image + (whole ? 0 : pixels * d->in);
-	struct gemm g = product(d, (char *)end - (char *)d->ws.data);
+	/* Rounded once, after dx was added to. */
+	ordered = workspace_round_up(ordered, PLAN_ALIGN_BYTES);
+	float *image = (float *)(void *)((char *)d->ws.data + ordered);
+	struct gemm g = product(d, ordered + (whole ? 0 : pixels * d->in * (int64_t)sizeof(float)));
 	g.m = pixels;
 	g.n = d->in;
 	g.k = taps * d->out;
@@ -207,6 +208,7 @@ static void run_phase(
 		g.a.patches = &patches;
 	g.b = matrix(d->kernel > 1 ? weight : d->weight, d->in);
 	g.c = whole ? d->dx : image;
+	g.c_type = whole ? CONV_TYPE : GEMM_F32;
 	g.c_stride = d->in;
 	if (whole && d->accumulate)
 		g.residual = d->dx;
@@ -272,6 +274,6 @@ void CPU_FN(conv_backward_weight)(const struct backend_conv *d)
 	else
 		direct_backward_weight(d);
 	if (d->db)
-		CPU_FN(column_sum)(
-			d->n * out_size(d, d->h) * out_size(d, d->w), d->out, d->dy, d->out, d->db);
+		CPU_FN(column_sum)
+	(d->n * out_size(d, d->h) * out_size(d, d->w), d->out, d->dy, d->out, d->db);
 }

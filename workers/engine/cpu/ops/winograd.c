@@ -7,6 +7,7 @@
 
 #include "workers/engine/cpu/workspace.h"
 
+#include <assert.h>
 #include <omp.h>
 
 /* One convolution as this file sees it. */
@@ -146,7 +147,7 @@ static void multiply(const struct winograd *w, const struct winograd_scratch *s,
 					.a = (const char *)(s->v + point * w->v_plane + row * w->sum_channels),
 					.a_row = w->sum_channels * (int64_t)sizeof(float),
 					.a_unit = sizeof(float),
-					.b = (const char *)(s->u + point * w->u_plane + j * w->sum_channels),
+					.b = (char *)(s->u + point * w->u_plane + j * w->sum_channels),
 					.in = first ? NULL : m,
 					.in_stride = w->group_channels,
 					.out = m,
@@ -202,6 +203,7 @@ static void run(struct winograd *w, struct backend_workspace ws, int64_t used)
 	float *scratch = (float *)ws.data + used;
 	int64_t shares = (ws.bytes / (int64_t)sizeof(float) - used) / share;
 	int64_t jobs = w->groups * w->blocks;
+	assert(shares >= 1);
 	int threads = (int)min64(min64(shares, jobs), omp_get_max_threads());
 #pragma omp parallel num_threads(threads)
 	{

@@ -5,6 +5,7 @@
  * shape, not of the threads, and are added in order. */
 #include "workers/engine/cpu/ops/winograd.h"
 
+#include <assert.h>
 #include <omp.h>
 
 enum {
@@ -93,7 +94,7 @@ static void multiply(const struct winograd_weight *w, const struct winograd_weig
 					.a = (const char *)(s->y + point * w->y_plane + row),
 					.a_row = sizeof(float),
 					.a_unit = w->out_channels * (int64_t)sizeof(float),
-					.b = (const char *)(s->v + point * w->v_plane + j * WINOGRAD_TILES),
+					.b = (char *)(s->v + point * w->v_plane + j * WINOGRAD_TILES),
 					.in = first ? NULL : m,
 					.in_stride = w->in_channels,
 					.out = m,
@@ -188,6 +189,7 @@ void CPU_FN(winograd_backward_weight)(const struct backend_conv *d)
 	int64_t share = WINOGRAD_POINTS * (w.y_plane + w.v_plane + w.m_plane);
 	int64_t shares = (d->ws.bytes / (int64_t)sizeof(float) - used) / share;
 	int64_t jobs = w.parts * w.out_blocks * w.in_blocks;
+	assert(shares >= 1);
 	int threads = (int)min64(min64(shares, jobs), omp_get_max_threads());
 #pragma omp parallel num_threads(threads)
 	{
