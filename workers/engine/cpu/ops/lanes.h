@@ -39,7 +39,7 @@ CPU_INLINE simd_i32 lanes_load_u8(const uint8_t *p, int64_t n)
 	if (n >= SIMD_WIDTH)
 		v = *(const simd_u8 *)p;
 	else
-		memcpy(&v, p, (size_t)n);
+		memcpy(&v, p, (size_t)n % SIMD_WIDTH); /* the compiler sees the bound */
 	return __builtin_convertvector(v, simd_i32);
 }
 
@@ -49,7 +49,7 @@ CPU_INLINE void lanes_store_u8(uint8_t *p, simd_i32 x, int64_t n)
 	if (n >= SIMD_WIDTH)
 		*(simd_u8 *)p = v;
 	else
-		memcpy(p, &v, (size_t)n);
+		memcpy(p, &v, (size_t)n % SIMD_WIDTH);
 }
 
 /* v where the mask is set, 0 elsewhere. */
