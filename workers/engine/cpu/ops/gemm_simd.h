@@ -35,9 +35,9 @@ enum { GEMM_UNIT = 1 };
 #endif
 enum { GEMM_NR = 2 * GV };
 
-typedef float gv_f32 __attribute__((vector_size(GV * 4), aligned(4), may_alias));
-typedef uint32_t gv_u32 __attribute__((vector_size(GV * 4), aligned(4), may_alias));
-typedef uint16_t gv_u16 __attribute__((vector_size(GV * 2), aligned(2), may_alias));
+typedef float gv_f32 __attribute__((vector_size(GV * 4), aligned(1), may_alias));
+typedef uint32_t gv_u32 __attribute__((vector_size(GV * 4), aligned(1), may_alias));
+typedef uint16_t gv_u16 __attribute__((vector_size(GV * 2), aligned(1), may_alias));
 
 GEMM_INLINE gv_f32 gv_load(const void *p)
 {
