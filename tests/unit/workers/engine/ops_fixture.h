@@ -186,13 +186,22 @@ OPS_FN struct backend_workspace ops_workspace(int64_t bytes)
 
 /* --------------------------------------------------------------------------------- comparison */
 
+OPS_FN double ops_largest(const double *x, int64_t count)
+{
+	double largest = 0;
+	for (int64_t i = 0; i < count; i++)
+		largest = fmax(largest, fabs(x[i]));
+	return largest;
+}
+
 /* How far x is from the reference beyond what rounding to its type explains, relative to the
- * largest magnitude of the reference. So one tolerance, of the arithmetic in fp32, fits all types.
- */
-OPS_FN double ops_distance(struct ops_vec *x, const double *want)
+ * largest magnitude of the reference, or to `terms` where that is larger: the magnitude of what was
+ * added up, when the sum may nearly cancel. So one tolerance, of the arithmetic in fp32, fits all
+ * types and all draws. */
+OPS_FN double ops_distance(struct ops_vec *x, const double *want, double terms)
 {
 	double unit = x->type == PLAN_BF16 ? 0x1.01p-8 : x->type == PLAN_F16 ? 0x1.01p-11 : 0;
-	double least = x->type == PLAN_F16 ? 0x1p-25 : 0, worst = 0, size = 1e-30;
+	double least = x->type == PLAN_F16 ? 0x1p-25 : 0, worst = 0, size = fmax(terms, 1e-30);
 	ops_sync(x);
 	for (int64_t i = 0; i < x->count; i++) {
 		if (!isfinite(x->v[i]) || !isfinite(want[i]))
@@ -204,9 +213,10 @@ OPS_FN double ops_distance(struct ops_vec *x, const double *want)
 }
 
 /* TRAINYARD_TEST_VERBOSE shows every distance, for setting tolerances. */
-#define OPS_NEAR(x, want, tolerance)                                                             \
+#define OPS_NEAR(x, want, tolerance) OPS_NEAR_OF(x, want, 0, tolerance)
+#define OPS_NEAR_OF(x, want, terms, tolerance)                                                   \
 	do {                                                                                         \
-		double ops_d = ops_distance(&(x), (want));                                               \
+		double ops_d = ops_distance(&(x), (want), (terms));                                      \
 		if (getenv("TRAINYARD_TEST_VERBOSE"))                                                    \
 			print_message(                                                                       \
 				"%s:%d %s %.3g (%.3g)\n", __func__, __LINE__, #x, ops_d, (double)(tolerance));   \

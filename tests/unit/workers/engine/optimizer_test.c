@@ -156,17 +156,16 @@ static void run_average(void *arg)
 
 static void test_average(void **state)
 {
-	/* Not fewer: a single average may come out near 0, and the distance is relative. */
-	static const int64_t counts[] = { 13, 17, 40005 };
+	static const int64_t counts[] = { 1, 17, 40005 };
 	for (size_t k = 0; k < ARRAY_LEN(counts); k++) {
 		struct ops_vec x = ops_random(PLAN_F32, counts[k], 1),
 					   y = ops_random(PLAN_F32, counts[k], 1);
 		double *want = ops_copy(y.v, counts[k]);
 		for (int64_t i = 0; i < counts[k]; i++)
-			want[i] += (double)(1.0f - 0.9f) * (x.v[i] - want[i]);
+			want[i] += 0.1 * (x.v[i] - want[i]);
 		struct averaging a = { counts[k], 0.9f, x.p, y.p };
 		OPS_RUN(run_average, &a, &y);
-		OPS_NEAR(y, want, 1e-6);
+		OPS_NEAR_OF(y, want, 1, 1e-6); /* a single average may come out near 0 */
 	}
 }
 
