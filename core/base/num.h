@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Numbers as text, strictly and whatever the locale: no spaces, no trailing text, no silent
- * overflow. Thread-safe. */
+ * overflow; and the small arithmetic of sizes. Thread-safe. */
 #pragma once
 
 #include "core/base/attr.h"
@@ -24,3 +24,24 @@ enum { NUM_MICROS_DIGITS = 6 };
 int num_parse_micros(const char *text, int64_t *ret) must_check;
 /* The inverse, with at least two digits behind the point: "250.00", "0.123456". */
 void num_format_micros(int64_t micros, char ret_text[static NUM_F64_MAX]);
+
+/* Sizes: not negative, and far from overflow; unit above 0. */
+static inline int64_t num_min(int64_t a, int64_t b)
+{
+	return a < b ? a : b;
+}
+
+static inline int64_t num_max(int64_t a, int64_t b)
+{
+	return a > b ? a : b;
+}
+
+static inline int64_t num_ceil_div(int64_t a, int64_t unit)
+{
+	return (a + unit - 1) / unit;
+}
+
+static inline int64_t num_round_up(int64_t a, int64_t unit)
+{
+	return num_ceil_div(a, unit) * unit;
+}

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Operations of convolutions and their scratch. Called by the cnn family's files. */
+#include "core/base/num.h"
 #include "workers/plan/plan_vision.h"
 
 int64_t plan_conv_size(int64_t size, int64_t kernel, int64_t stride, int64_t pad)
@@ -57,16 +58,6 @@ enum {
 	JOBS = 16,
 };
 
-static int64_t ceil_div(int64_t a, int64_t b)
-{
-	return (a + b - 1) / b;
-}
-
-static int64_t round_up(int64_t v, int64_t unit)
-{
-	return ceil_div(v, unit) * unit;
-}
-
 static int64_t least(int64_t a, int64_t b)
 {
 	return a < b ? a : b;
@@ -79,20 +70,20 @@ static int64_t most(int64_t a, int64_t b)
 
 static int64_t tiles_of(const struct plan_conv *c, int64_t smaller)
 {
-	return c->n * ceil_div(c->h - smaller, TILE) * ceil_div(c->w - smaller, TILE);
+	return c->n * num_ceil_div(c->h - smaller, TILE) * num_ceil_div(c->w - smaller, TILE);
 }
 
 /* 3x3 convolutions in tiles: for up to JOBS threads a block's inputs, weights and sums, and the
  * weights' partial sums where channels are too few to share. */
 static int64_t tiled(const struct plan_conv *c)
 {
-	int64_t in_blocks = ceil_div(c->in, BLOCK_CHANNELS),
-			out_blocks = ceil_div(c->out, BLOCK_CHANNELS);
-	int64_t in = least(round_up(c->in, CHANNEL_UNIT), BLOCK_CHANNELS);
-	int64_t out = least(round_up(c->out, CHANNEL_UNIT), BLOCK_CHANNELS);
+	int64_t in_blocks = num_ceil_div(c->in, BLOCK_CHANNELS),
+			out_blocks = num_ceil_div(c->out, BLOCK_CHANNELS);
+	int64_t in = least(num_round_up(c->in, CHANNEL_UNIT), BLOCK_CHANNELS);
+	int64_t out = least(num_round_up(c->out, CHANNEL_UNIT), BLOCK_CHANNELS);
 	int64_t share = POINTS * (BLOCK_TILES * (in + out) + in * out + PLANE_PAD);
 	int64_t blocks = in_blocks * out_blocks;
-	int64_t jobs = ceil_div(tiles_of(c, 0), BLOCK_TILES) * most(in_blocks, out_blocks);
+	int64_t jobs = num_ceil_div(tiles_of(c, 0), BLOCK_TILES) * most(in_blocks, out_blocks);
 	int64_t parts = least(JOBS / blocks, tiles_of(c, 2 - 2 * c->pad) / (2 * BLOCK_TILES));
 	return least(most(jobs, blocks), JOBS) * share + (parts > 1 ? parts * c->in * c->out * 9 : 0);
 }
@@ -102,7 +93,7 @@ int64_t plan_workspace_conv(const struct plan_conv *c)
 	int64_t taps = c->kernel * c->kernel, stride = c->stride;
 	int64_t pixels = c->n * plan_conv_size(c->h, c->kernel, stride, c->pad) *
 		plan_conv_size(c->w, c->kernel, stride, c->pad);
-	int64_t phase = c->n * ceil_div(c->h, stride) * ceil_div(c->w, stride);
+	int64_t phase = c->n * num_ceil_div(c->h, stride) * num_ceil_div(c->w, stride);
 	int64_t ordered = taps > 1 ? taps * c->in * c->out * plan_type_bytes(PLAN_F32) : 0;
 	int64_t image = stride > 1 ? phase * c->in * plan_type_bytes(PLAN_F32) : 0;
 	int64_t product = most(plan_workspace_product(pixels, c->out, taps * c->in),

@@ -2,6 +2,7 @@
  * Where each buffer lies in the arena. Persistent buffers come first, each kind of state in one
  * flat range in the order of the parameters; the others share what is left by their lifetimes: a
  * walk over the operations with a sorted list of free ranges, best fit. Called by plan_compile. */
+#include "core/base/num.h"
 #include "workers/plan/plan_private.h"
 
 #include <stdlib.h>
@@ -21,7 +22,7 @@ struct free_list {
 
 static int64_t aligned(int64_t bytes)
 {
-	return (bytes + PLAN_ALIGN_BYTES - 1) / PLAN_ALIGN_BYTES * PLAN_ALIGN_BYTES;
+	return num_round_up(bytes, PLAN_ALIGN_BYTES);
 }
 
 static void drop(struct free_list *f, int i)

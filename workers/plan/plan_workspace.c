@@ -2,6 +2,7 @@
  * Bytes of scratch of single operations: upper bounds that any backend must do with, for any number
  * of threads. The formulas are the CPU backend's wishes (cpu/gemm.h, cpu/workspace.h), repeated
  * here because a plan knows no device. Called by the builder and the families. */
+#include "core/base/num.h"
 #include "workers/plan/plan_private.h"
 
 enum {
@@ -18,11 +19,6 @@ enum {
 	SPARSE_EXTRA_BYTES = 1024,
 };
 
-static int64_t round_up(int64_t v, int64_t unit)
-{
-	return (v + unit - 1) / unit * unit;
-}
-
 static int64_t least(int64_t a, int64_t b)
 {
 	return a < b ? a : b;
@@ -35,7 +31,7 @@ static int64_t most(int64_t a, int64_t b)
 
 static int64_t product(int64_t n, int64_t k)
 {
-	int64_t columns = least(round_up(n, PRODUCT_COLUMN_UNIT), PRODUCT_COLUMNS_MAX);
+	int64_t columns = least(num_round_up(n, PRODUCT_COLUMN_UNIT), PRODUCT_COLUMNS_MAX);
 	int64_t bytes = PRODUCT_LINE_BYTES * (least(k, PRODUCT_K_BLOCK) + PRODUCT_K_EXTRA) * columns +
 		PRODUCT_MIN_BYTES;
 	return least(bytes, PRODUCT_MAX_BYTES);
@@ -54,20 +50,20 @@ int64_t plan_workspace_norm_backward(int64_t c, bool with_bias)
 
 int64_t plan_workspace_attention(int64_t b, int64_t t, int64_t kv_heads, int64_t head_size)
 {
-	return b * kv_heads * round_up(t, ATTENTION_BLOCK) * 2 * round_up(head_size, ATTENTION_LANES) *
-		plan_type_bytes(PLAN_F32);
+	return b * kv_heads * num_round_up(t, ATTENTION_BLOCK) * 2 *
+		num_round_up(head_size, ATTENTION_LANES) * plan_type_bytes(PLAN_F32);
 }
 
 int64_t plan_workspace_attention_backward(int64_t b, int64_t t, int64_t heads, int64_t head_size)
 {
-	return b * heads * round_up(t, ATTENTION_BLOCK) * (round_up(head_size, ATTENTION_LANES) + 1) *
-		plan_type_bytes(PLAN_F32);
+	return b * heads * num_round_up(t, ATTENTION_BLOCK) *
+		(num_round_up(head_size, ATTENTION_LANES) + 1) * plan_type_bytes(PLAN_F32);
 }
 
 /* The chunk's logits, and the largest of its three products. */
 int64_t plan_workspace_classifier(int64_t chunk, int64_t v, int64_t c, enum plan_type type)
 {
-	int64_t logits = round_up(chunk * v * plan_type_bytes(type), PLAN_ALIGN_BYTES);
+	int64_t logits = num_round_up(chunk * v * plan_type_bytes(type), PLAN_ALIGN_BYTES);
 	int64_t products = most(plan_workspace_product(chunk, v, c),
 		most(plan_workspace_product(chunk, c, v), plan_workspace_product(v, c, chunk)));
 	return logits + products;

@@ -4,6 +4,7 @@
  * block of rows of A, packed or read where it lies, stays in the second-level cache while the
  * chunk's panels pass over it. */
 #include "workers/engine/cpu/gemm.h"
+#include "core/base/num.h"
 
 #include "workers/engine/cpu/gemm_private.h"
 
@@ -58,26 +59,6 @@ struct strips {
 	int64_t strip_bytes, row_bytes, unit_bytes; /* from one to the next */
 };
 
-static int64_t min64(int64_t a, int64_t b)
-{
-	return a < b ? a : b;
-}
-
-static int64_t max64(int64_t a, int64_t b)
-{
-	return a > b ? a : b;
-}
-
-static int64_t ceil_div(int64_t a, int64_t b)
-{
-	return (a + b - 1) / b;
-}
-
-static int64_t round_up(int64_t a, int64_t b)
-{
-	return ceil_div(a, b) * b;
-}
-
 static int64_t type_bytes(enum gemm_type type)
 {
 	return type == GEMM_F32 ? 4 : 2;
@@ -108,7 +89,7 @@ static struct gemm_lines staged(const struct work *w, const struct part *p,
 
 static int64_t units(const struct work *w, int64_t k_count)
 {
-	return ceil_div(k_count, w->kernels->unit);
+	return num_ceil_div(k_count, w->kernels->unit);
 }
 
 static int64_t panel_bytes(const struct work *w, int64_t k_count)
@@ -126,14 +107,14 @@ static void pack_across(const struct work *w, const struct part *p, const struct
 	const int64_t group = COUNT / panels->columns * panels->columns;
 	for (int64_t at = 0; at < count;
 		 at += group, dst += group / panels->columns * panels->panel_bytes) {
-		const int64_t values = min64(group, count - at);
+		const int64_t values = num_min(group, count - at);
 		if (plain) {
 			struct gemm_lines l = lines_at(w, s, k, first + at);
 			w->kernels->pack_across(&l, k_count, values, panels, dst);
 			continue;
 		}
 		for (int64_t i = 0; i < k_count; i += LINES) {
-			int64_t lines = min64(LINES, k_count - i);
+			int64_t lines = num_min(LINES, k_count - i);
 			struct gemm_lines l = staged(w, p, s, k + i, lines, first + at, values);
 			w->kernels->pack_across(
 				&l, lines, values, panels, dst + units(w, i) * panels->width * 4);
@@ -150,14 +131,14 @@ static void panels_along(const struct work *w, const struct part *p, const struc
 	const int64_t nr = w->kernels->nr;
 	char *dst = p->panels;
 	for (int64_t j = 0; j < b->columns; j += nr, dst += b->panel_bytes) {
-		const int64_t lines = min64(nr, b->columns - j);
+		const int64_t lines = num_min(nr, b->columns - j);
 		if (w->b_plain) {
 			struct gemm_lines l = lines_at(w, &w->g->b, b->column + j, b->k);
 			w->kernels->pack_panel(&l, lines, b->k_count, dst);
 			continue;
 		}
 		for (int64_t k = 0; k < b->k_count; k += VALUES) {
-			int64_t count = min64(VALUES, b->k_count - k);
+			int64_t count = num_min(VALUES, b->k_count - k);
 			struct gemm_lines l = staged(w, p, &w->g->b, b->column + j, lines, b->k + k, count);
 			w->kernels->pack_panel(&l, lines, count, dst + units(w, k) * nr * 4);
 		}
@@ -201,7 +182,7 @@ static bool rows_collide(const struct work *w, int64_t row_bytes)
 /* Bytes of a packed row: an odd number of cache lines, so that rows spread over all sets. */
 static int64_t row_bytes(const struct work *w, int64_t k_count)
 {
-	int64_t bytes = round_up(units(w, k_count) * 4, ALIGN);
+	int64_t bytes = num_round_up(units(w, k_count) * 4, ALIGN);
 	return bytes / ALIGN % 2 ? bytes : bytes + ALIGN;
 }
 
@@ -233,8 +214,8 @@ static void strips_along(
 	} else {
 		for (int64_t i = 0; i < s->rows; i += GEMM_MR_MAX)
 			for (int64_t k = 0; k < b->k_count; k += VALUES) {
-				int64_t rows = min64(GEMM_MR_MAX, s->rows - i);
-				int64_t count = min64(VALUES, b->k_count - k);
+				int64_t rows = num_min(GEMM_MR_MAX, s->rows - i);
+				int64_t count = num_min(VALUES, b->k_count - k);
 				l = staged(w, p, a, s->row + i, rows, b->k + k, count);
 				w->kernels->pack_strip(
 					&l, rows, count, p->strips + i * s->row_bytes + units(w, k) * 4, s->row_bytes);
@@ -245,7 +226,7 @@ static void strips_along(
 
 static int64_t strip_width(const struct work *w)
 {
-	return round_up(w->kernels->mr, w->kernels->nr / 2);
+	return num_round_up(w->kernels->mr, w->kernels->nr / 2);
 }
 
 static int64_t across_bytes(const struct work *w, int64_t k_count)
@@ -327,9 +308,9 @@ static void run_strip(const struct work *w, const struct part *p, const struct b
 	for (int64_t j = begin; j < end; j++) {
 		struct gemm_finish f = { .g = w->g,
 			.row = s->row + strip * s->height,
-			.rows = min64(s->height, s->rows - strip * s->height),
+			.rows = num_min(s->height, s->rows - strip * s->height),
 			.column = b->column + j * nr,
-			.columns = min64(nr, b->columns - j * nr) };
+			.columns = num_min(nr, b->columns - j * nr) };
 		struct gemm_tile t = { .units = units(w, b->k_count),
 			.a = s->base + strip * s->strip_bytes,
 			.a_row = s->row_bytes,
@@ -349,12 +330,12 @@ static void run_strip(const struct work *w, const struct part *p, const struct b
 static void run_strips(
 	const struct work *w, const struct part *p, const struct block *b, const struct strips *s)
 {
-	const int64_t panels = ceil_div(b->columns, w->kernels->nr);
+	const int64_t panels = num_ceil_div(b->columns, w->kernels->nr);
 	const int64_t bytes = s->base == p->strips ? GROUP_BYTES : GROUP_BYTES_ALONE;
-	const int64_t group = max64(bytes / b->panel_bytes, 1);
+	const int64_t group = num_max(bytes / b->panel_bytes, 1);
 	for (int64_t at = 0; at < panels; at += group)
 		for (int64_t i = 0; i < s->count; i++)
-			run_strip(w, p, b, s, i, at, min64(at + group, panels));
+			run_strip(w, p, b, s, i, at, num_min(at + group, panels));
 }
 
 static void run_block(const struct work *w, const struct part *p, struct block *b, int64_t row_end)
@@ -365,10 +346,10 @@ static void run_block(const struct work *w, const struct part *p, struct block *
 	pack_panels(w, p, b);
 	const int64_t rows = read_in_place(w, b) ? row_end - b->row : p->rows;
 	for (int64_t row = b->row; row < row_end; row += rows) {
-		struct strips s = { .row = row, .rows = min64(rows, row_end - row) };
-		s.count = ceil_div(s.rows, w->kernels->mr);
-		s.height = ceil_div(s.rows, s.count);
-		s.count = ceil_div(s.rows, s.height);
+		struct strips s = { .row = row, .rows = num_min(rows, row_end - row) };
+		s.count = num_ceil_div(s.rows, w->kernels->mr);
+		s.height = num_ceil_div(s.rows, s.count);
+		s.count = num_ceil_div(s.rows, s.height);
 		if (w->a_along)
 			strips_along(w, p, b, &s);
 		else
@@ -385,12 +366,12 @@ static void run_part(const struct work *w, const struct part *p)
 				struct block b = { .k = i * w->k_block,
 					.column = column,
 					.row = row,
-					.columns = min64(p->chunk, p->column_end - column),
+					.columns = num_min(p->chunk, p->column_end - column),
 					.first = i == 0,
 					.last = i == w->blocks - 1 };
-				b.k_count = min64(w->k_block, w->g->k - b.k);
+				b.k_count = num_min(w->k_block, w->g->k - b.k);
 				b.panel_bytes = panel_bytes(w, b.k_count);
-				run_block(w, p, &b, min64(row + p->kept, p->row_end));
+				run_block(w, p, &b, num_min(row + p->kept, p->row_end));
 			}
 }
 
@@ -404,7 +385,7 @@ static int64_t stage_bytes(const struct work *w)
 /* Of a strip of mr rows, packed either way. */
 static int64_t strip_bytes(const struct work *w)
 {
-	return round_up(
+	return num_round_up(
 		w->a_along ? row_bytes(w, w->k_block) * w->kernels->mr : across_bytes(w, w->k_block),
 		ALIGN);
 }
@@ -425,21 +406,22 @@ static int64_t least_bytes(const struct work *w)
 static void part_scratch(const struct work *w, struct part *p, char *share, int64_t share_bytes)
 {
 	const int64_t nr = w->kernels->nr, mr = w->kernels->mr, height = p->row_end - p->row;
-	const int64_t panels = ceil_div(p->column_end - p->column, nr);
+	const int64_t panels = num_ceil_div(p->column_end - p->column, nr);
 	const int64_t one = panel_bytes(w, w->k_block);
 	int64_t free_bytes = share_bytes - stage_bytes(w);
 	/* Strips: a cache's worth, at most a third of what there is. */
-	int64_t strips = min64(ROWS_BYTES, free_bytes / 3) / strip_bytes(w);
-	strips = min64(max64(strips, 1), ceil_div(height, mr));
-	p->rows = round_up(ceil_div(height, ceil_div(height, strips * mr)), mr);
+	int64_t strips = num_min(ROWS_BYTES, free_bytes / 3) / strip_bytes(w);
+	strips = num_min(num_max(strips, 1), num_ceil_div(height, mr));
+	p->rows = num_round_up(num_ceil_div(height, num_ceil_div(height, strips * mr)), mr);
 	free_bytes -= strips * strip_bytes(w);
 	/* Kept sums give way to the panels' width, down to a strip. */
-	p->kept = kept_bytes(w, 1, 1) ? ceil_div(height, ceil_div(height, PARTIAL_ROWS)) : height;
-	while (p->kept > mr && min64(panels, 4) * (one + kept_bytes(w, p->kept, nr)) > free_bytes)
-		p->kept = max64(p->kept / 2, mr);
-	int64_t most = min64(CHUNK_BYTES / one, free_bytes / (one + kept_bytes(w, p->kept, nr)));
-	most = max64(most, 1);
-	p->chunk = ceil_div(panels, ceil_div(panels, most)) * nr;
+	p->kept =
+		kept_bytes(w, 1, 1) ? num_ceil_div(height, num_ceil_div(height, PARTIAL_ROWS)) : height;
+	while (p->kept > mr && num_min(panels, 4) * (one + kept_bytes(w, p->kept, nr)) > free_bytes)
+		p->kept = num_max(p->kept / 2, mr);
+	int64_t most = num_min(CHUNK_BYTES / one, free_bytes / (one + kept_bytes(w, p->kept, nr)));
+	most = num_max(most, 1);
+	p->chunk = num_ceil_div(panels, num_ceil_div(panels, most)) * nr;
 	p->strips = share;
 	p->panels = p->strips + strips * strip_bytes(w);
 	p->stage = p->panels + p->chunk / nr * one;
@@ -450,7 +432,7 @@ static void part_scratch(const struct work *w, struct part *p, char *share, int6
 static double part_cost(const struct work *w, int64_t rows, int64_t columns)
 {
 	const int64_t nr = w->kernels->nr;
-	double tiles = (double)rows * (double)round_up(columns, nr) / (double)nr;
+	double tiles = (double)rows * (double)num_round_up(columns, nr) / (double)nr;
 	double pack = (double)columns * (w->b_along ? 0.15 : 0.1) + (double)rows * 0.1;
 	return tiles + pack;
 }
@@ -458,12 +440,12 @@ static double part_cost(const struct work *w, int64_t rows, int64_t columns)
 /* Divides C among threads, as a grid of rows x columns of parts. */
 static bool part_of(const struct work *w, int threads, int thread, struct part *p)
 {
-	const int64_t nr = w->kernels->nr, panels = ceil_div(w->g->n, nr);
+	const int64_t nr = w->kernels->nr, panels = num_ceil_div(w->g->n, nr);
 	int64_t best_rows = 1, best_columns = 1;
 	double best = 0;
 	for (int64_t r = 1; r <= threads; r++) {
-		int64_t rows = min64(r, w->g->m), columns = min64(threads / r, panels);
-		double cost = part_cost(w, ceil_div(w->g->m, rows), ceil_div(panels, columns) * nr);
+		int64_t rows = num_min(r, w->g->m), columns = num_min(threads / r, panels);
+		double cost = part_cost(w, num_ceil_div(w->g->m, rows), num_ceil_div(panels, columns) * nr);
 		if (best <= 0 || cost < best) {
 			best = cost;
 			best_rows = rows;
@@ -476,16 +458,16 @@ static bool part_of(const struct work *w, int threads, int thread, struct part *
 	p->row = w->g->m * r / best_rows;
 	p->row_end = w->g->m * (r + 1) / best_rows;
 	p->column = panels * c / best_columns * nr;
-	p->column_end = min64(panels * (c + 1) / best_columns * nr, w->g->n);
+	p->column_end = num_min(panels * (c + 1) / best_columns * nr, w->g->n);
 	return true;
 }
 
 static void run_thread(const struct work *w, int threads, int thread)
 {
-	char *base = (char *)round_up((int64_t)w->g->workspace, ALIGN);
+	char *base = (char *)num_round_up((int64_t)w->g->workspace, ALIGN);
 	int64_t bytes = w->g->workspace_bytes - (base - (char *)w->g->workspace);
-	int64_t active = min64(threads, bytes / least_bytes(w));
-	int64_t share = bytes / max64(active, 1) / ALIGN * ALIGN;
+	int64_t active = num_min(threads, bytes / least_bytes(w));
+	int64_t share = bytes / num_max(active, 1) / ALIGN * ALIGN;
 	struct part p = { 0 };
 	if (!part_of(w, (int)active, thread, &p))
 		return;
@@ -507,10 +489,10 @@ static struct work prepare(const struct gemm *g, const struct gemm_kernels *kern
 	w.simple = g->c_type == GEMM_F32 && g->alpha == 1.0f && !g->bias && !g->act && !g->pre &&
 		!g->residual && !g->gate_act;
 	/* Blocks of about equal length, which depends on k alone. */
-	w.k_block = round_up(ceil_div(g->k, ceil_div(g->k, most)), 2 * GEMM_STRIP_WIDTH);
+	w.k_block = num_round_up(num_ceil_div(g->k, num_ceil_div(g->k, most)), 2 * GEMM_STRIP_WIDTH);
 	if (w.k_block >= g->k)
 		w.k_block = g->k;
-	w.blocks = ceil_div(g->k, w.k_block);
+	w.blocks = num_ceil_div(g->k, w.k_block);
 	return w;
 }
 
@@ -556,7 +538,7 @@ void gemm_run(const struct gemm *g)
 
 int64_t gemm_workspace_bytes(int64_t m, int64_t n, int64_t k)
 {
-	int64_t columns = min64(round_up(n, GEMM_NR_MAX), 256);
-	int64_t bytes = 16 * (min64(k, GEMM_K_BLOCK) + 1024) * columns + GEMM_WORKSPACE_MIN;
-	return min64(GEMM_WORKSPACE_MAX, max64(GEMM_WORKSPACE_MIN, bytes));
+	int64_t columns = num_min(num_round_up(n, GEMM_NR_MAX), 256);
+	int64_t bytes = 16 * (num_min(k, GEMM_K_BLOCK) + 1024) * columns + GEMM_WORKSPACE_MIN;
+	return num_min(GEMM_WORKSPACE_MAX, num_max(GEMM_WORKSPACE_MIN, bytes));
 }

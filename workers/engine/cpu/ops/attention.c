@@ -4,6 +4,7 @@
  * A block of queries is computed whole by one thread, so threads do not change bits. Called through
  * the backend's table. */
 #include "workers/engine/cpu/ops/attention.h"
+#include "core/base/num.h"
 
 #include <omp.h>
 
@@ -106,7 +107,7 @@ static void forward_block(
 	const struct att_unit *u, const float *packed, int64_t h, int64_t i0, struct queries *q)
 {
 	int64_t hs = u->d->head_size, width = u->width, rows = att_rows_of(u, i0);
-	q->rows = workspace_round_up(rows, WORKSPACE_LANES);
+	q->rows = num_round_up(rows, WORKSPACE_LANES);
 	att_pack((const act_t *)u->d->qkv + att_query_at(u, h) + i0 * u->row, u->row, rows, hs, width,
 		u->scale * att_log2e, q->q);
 	for (int64_t r = 0; r < ATT_BLOCK; r++) {
@@ -140,8 +141,7 @@ void CPU_FN(attention_forward)(const struct backend_attention *d)
 {
 	int64_t blocks = (d->t + ATT_BLOCK - 1) / ATT_BLOCK, units = d->b * d->kv_heads;
 	int64_t group = d->heads / d->kv_heads;
-	int64_t packed_size =
-		blocks * ATT_BLOCK * 2 * workspace_round_up(d->head_size, WORKSPACE_LANES);
+	int64_t packed_size = blocks * ATT_BLOCK * 2 * num_round_up(d->head_size, WORKSPACE_LANES);
 	float *packed = d->ws.data;
 	int64_t threads = omp_get_max_threads();
 	/* A thread that has a unit to itself finds what it packed in its cache. */

@@ -8,6 +8,7 @@
  * the head. Scores are in units of log2, since the queries are packed times log2(e) /
  * sqrt(head_size). */
 
+#include "core/base/num.h"
 #include "workers/engine/cpu/ops/act.h"
 #include "workers/engine/cpu/workspace.h"
 
@@ -42,7 +43,7 @@ CPU_INLINE struct att_unit att_unit_of(const struct backend_attention *d, int64_
 	struct att_unit u = { .d = d, .b = index / d->kv_heads, .kv = index % d->kv_heads };
 	int64_t hs = d->head_size;
 	u.group = d->heads / d->kv_heads;
-	u.width = workspace_round_up(hs, WORKSPACE_LANES);
+	u.width = num_round_up(hs, WORKSPACE_LANES);
 	u.row = (d->heads + 2 * d->kv_heads) * hs;
 	u.out = d->heads * hs;
 	u.scale = 1.0f / sqrtf((float)hs);

@@ -3,6 +3,7 @@
  * One thread owns a (batch, kv head): it goes through the blocks of keys, for each through the
  * heads of its group and their blocks of queries, so every sum has one order. Called through the
  * backend's table. */
+#include "core/base/num.h"
 #include "workers/engine/cpu/ops/attention.h"
 
 /* A block of keys with its gradients, and the block of queries that meets it. */
@@ -116,7 +117,7 @@ static void store_rows(
 /* work: for each head of the group, dq [t in whole blocks][width], then delta. */
 static void backward_unit(const struct att_unit *u, float *work, struct meeting *w)
 {
-	int64_t t = u->d->t, whole = workspace_round_up(t, ATT_BLOCK), hs = u->d->head_size;
+	int64_t t = u->d->t, whole = num_round_up(t, ATT_BLOCK), hs = u->d->head_size;
 	int64_t size = whole * (u->width + 1);
 	act_t *dk = (act_t *)u->d->dqkv + (u->k - (const act_t *)u->d->qkv);
 	act_t *dv = (act_t *)u->d->dqkv + (u->v - (const act_t *)u->d->qkv);
@@ -134,7 +135,7 @@ static void backward_unit(const struct att_unit *u, float *work, struct meeting 
 				if (!att_mask_of(u, i0, j0, rows, &m))
 					continue;
 				load_queries(u, h, i0, dq + whole * u->width, w);
-				meet(w, &m, hs, u->width, workspace_round_up(rows, ATT_ROWS), dq + i0 * u->width);
+				meet(w, &m, hs, u->width, num_round_up(rows, ATT_ROWS), dq + i0 * u->width);
 			}
 		store_rows(u, w->dk, att_rows_of(u, j0), att_ln2, dk + j0 * u->row);
 		store_rows(u, w->dv, att_rows_of(u, j0), 1.0f, dv + j0 * u->row);

@@ -2,6 +2,7 @@
  * Convolutions, channels last, as products whose operand is the patches of an image (gemm.h). The
  * weights [out, in, kernel, kernel] are put into the order of the patches in the workspace, once a
  * call; the plan has its size (plan_conv.c). Called through the backend's table. */
+#include "core/base/num.h"
 #include "workers/engine/cpu/gemm.h"
 #include "workers/engine/cpu/ops/winograd.h"
 #include "workers/engine/cpu/workspace.h"
@@ -32,7 +33,7 @@ static bool pointwise(const struct backend_conv *d)
 
 static struct gemm product(const struct backend_conv *d, int64_t used_bytes)
 {
-	int64_t used = workspace_round_up(used_bytes, PLAN_ALIGN_BYTES);
+	int64_t used = num_round_up(used_bytes, PLAN_ALIGN_BYTES);
 	return (struct gemm){ .bf16 = CONV_TYPE == GEMM_BF16,
 		.alpha = 1,
 		.c_type = CONV_TYPE,
@@ -197,7 +198,7 @@ static void run_phase(
 	if (d->kernel > 1)
 		order_backward(d, y, x, weight);
 	/* Rounded once, after dx was added to. */
-	ordered = workspace_round_up(ordered, PLAN_ALIGN_BYTES);
+	ordered = num_round_up(ordered, PLAN_ALIGN_BYTES);
 	float *image = (float *)(void *)((char *)d->ws.data + ordered);
 	struct gemm g = product(d, ordered + (whole ? 0 : pixels * d->in * (int64_t)sizeof(float)));
 	g.m = pixels;

@@ -4,6 +4,7 @@
  * stay in the second-level cache, block by block of the channels that are summed over, so an
  * element's order of sums depends on nothing but the shape. */
 #include "workers/engine/cpu/ops/winograd.h"
+#include "core/base/num.h"
 
 #include "workers/engine/cpu/workspace.h"
 
@@ -26,16 +27,6 @@ struct winograd {
 struct winograd_scratch {
 	float *v, *u, *m; /* [point][tile][channel], [point][panel][channel][nr], [point][tile][out] */
 };
-
-static int64_t min64(int64_t a, int64_t b)
-{
-	return a < b ? a : b;
-}
-
-static int64_t ceil_div(int64_t a, int64_t b)
-{
-	return (a + b - 1) / b;
-}
 
 /* ------------------------------------------------------------------ transforms */
 
@@ -93,8 +84,8 @@ CPU_INLINE void store_tile(
 {
 	int64_t per_image = w->in.tiles_y * w->in.tiles_x, at = tile % per_image;
 	int64_t top = at / w->in.tiles_x * WINOGRAD_OUT, left = at % w->in.tiles_x * WINOGRAD_OUT;
-	int64_t rows = min64(WINOGRAD_OUT, w->out_h - top),
-			columns = min64(WINOGRAD_OUT, w->out_w - left);
+	int64_t rows = num_min(WINOGRAD_OUT, w->out_h - top),
+			columns = num_min(WINOGRAD_OUT, w->out_w - left);
 	act_t *base = w->out + ((tile / per_image * w->out_h + top) * w->out_w + left) * w->out_c + o;
 	simd_f32 bias = { 0 };
 	if (w->bias)
@@ -137,7 +128,7 @@ static void multiply(const struct winograd *w, const struct winograd_scratch *s,
 	int64_t channels, int64_t count, bool first)
 {
 	const struct gemm_kernels *kernels = winograd_kernels();
-	const int64_t nr = kernels->nr, strips = ceil_div(tiles, kernels->mr);
+	const int64_t nr = kernels->nr, strips = num_ceil_div(tiles, kernels->mr);
 	for (int point = 0; point < WINOGRAD_POINTS; point++)
 		for (int64_t j = 0; j < count; j += nr)
 			for (int64_t i = 0; i < strips; i++) {
@@ -164,10 +155,9 @@ static void run_job(
 	int64_t group = job / w->blocks, block = job % w->blocks;
 	int64_t tile = w->tiles * block / w->blocks, tiles = w->tiles * (block + 1) / w->blocks - tile;
 	int64_t o = group * w->group_channels;
-	int64_t count =
-		min64(w->group_channels, workspace_round_up(w->out_c - o, winograd_kernels()->nr));
+	int64_t count = num_min(w->group_channels, num_round_up(w->out_c - o, winograd_kernels()->nr));
 	for (int64_t c = 0; c < w->in.c; c += w->sum_channels) {
-		int64_t channels = min64(w->sum_channels, w->in.c - c);
+		int64_t channels = num_min(w->sum_channels, w->in.c - c);
 		if (*group_kept != group)
 			transform_weight(w, c, channels, o, count, s->u);
 		if (channels == w->in.c)
@@ -186,11 +176,11 @@ static int64_t scratch_floats(const struct winograd *w)
 static void plan_jobs(struct winograd *w)
 {
 	const int64_t nr = winograd_kernels()->nr;
-	w->blocks = ceil_div(w->tiles, WINOGRAD_TILES);
-	w->block_tiles = ceil_div(w->tiles, w->blocks);
-	w->group_channels = min64(WINOGRAD_CHANNELS, workspace_round_up(w->out_c, nr));
-	w->groups = ceil_div(w->out_c, w->group_channels);
-	w->sum_channels = min64(WINOGRAD_CHANNELS, workspace_round_up(w->in.c, WINOGRAD_PAD));
+	w->blocks = num_ceil_div(w->tiles, WINOGRAD_TILES);
+	w->block_tiles = num_ceil_div(w->tiles, w->blocks);
+	w->group_channels = num_min(WINOGRAD_CHANNELS, num_round_up(w->out_c, nr));
+	w->groups = num_ceil_div(w->out_c, w->group_channels);
+	w->sum_channels = num_min(WINOGRAD_CHANNELS, num_round_up(w->in.c, WINOGRAD_PAD));
 	w->v_plane = w->block_tiles * w->sum_channels + WINOGRAD_PAD;
 	w->u_plane = w->sum_channels * w->group_channels + WINOGRAD_PAD;
 	w->m_plane = w->block_tiles * w->group_channels + WINOGRAD_PAD;
@@ -204,7 +194,7 @@ static void run(struct winograd *w, struct backend_workspace ws, int64_t used)
 	int64_t shares = (ws.bytes / (int64_t)sizeof(float) - used) / share;
 	int64_t jobs = w->groups * w->blocks;
 	assert(shares >= 1);
-	int threads = (int)min64(min64(shares, jobs), omp_get_max_threads());
+	int threads = (int)num_min(num_min(shares, jobs), omp_get_max_threads());
 #pragma omp parallel num_threads(threads)
 	{
 		int64_t thread = omp_get_thread_num(), team = omp_get_num_threads(), kept = -1;
@@ -251,7 +241,7 @@ static void order_backward(const struct backend_conv *d, float *dst)
 
 static int64_t tiles_of(int64_t size)
 {
-	return ceil_div(size, WINOGRAD_OUT);
+	return num_ceil_div(size, WINOGRAD_OUT);
 }
 
 bool CPU_FN(winograd_fits)(const struct backend_conv *d)
@@ -280,7 +270,7 @@ void CPU_FN(winograd_forward)(const struct backend_conv *d)
 		.weight = d->ws.data,
 	};
 	order_forward(d, d->ws.data);
-	run(&w, d->ws, workspace_round_up(d->in * d->out * 9, WINOGRAD_PAD));
+	run(&w, d->ws, num_round_up(d->in * d->out * 9, WINOGRAD_PAD));
 }
 
 void CPU_FN(winograd_backward_data)(const struct backend_conv *d)
@@ -297,5 +287,5 @@ void CPU_FN(winograd_backward_data)(const struct backend_conv *d)
 		.weight = d->ws.data,
 	};
 	order_backward(d, d->ws.data);
-	run(&w, d->ws, workspace_round_up(d->in * d->out * 9, WINOGRAD_PAD));
+	run(&w, d->ws, num_round_up(d->in * d->out * 9, WINOGRAD_PAD));
 }

@@ -3,6 +3,7 @@
  * output's gradient as a filter, their products summed over all tiles at each point. A job is a
  * block of out channels, one of in channels and a part of the tiles; the parts are a matter of the
  * shape, not of the threads, and are added in order. */
+#include "core/base/num.h"
 #include "workers/engine/cpu/ops/winograd.h"
 
 #include <assert.h>
@@ -26,16 +27,6 @@ struct winograd_weight {
 struct winograd_weight_scratch {
 	float *y, *v, *m; /* [point][tile][out], [point][panel][tile][nr], [point][out][in] */
 };
-
-static int64_t min64(int64_t a, int64_t b)
-{
-	return a < b ? a : b;
-}
-
-static int64_t ceil_div(int64_t a, int64_t b)
-{
-	return (a + b - 1) / b;
-}
 
 static void transform_input(const struct winograd_weight *w, int64_t tile, int64_t tiles, int64_t c,
 	int64_t channels, float *v)
@@ -84,7 +75,7 @@ static void multiply(const struct winograd_weight *w, const struct winograd_weig
 	int64_t tiles, int64_t rows, int64_t columns, bool first)
 {
 	const struct gemm_kernels *kernels = winograd_kernels();
-	const int64_t nr = kernels->nr, strips = ceil_div(rows, kernels->mr);
+	const int64_t nr = kernels->nr, strips = num_ceil_div(rows, kernels->mr);
 	for (int point = 0; point < WINOGRAD_POINTS; point++)
 		for (int64_t j = 0; j < columns; j += nr)
 			for (int64_t i = 0; i < strips; i++) {
@@ -133,10 +124,11 @@ static void run_job(
 	const struct backend_conv *d = w->d;
 	int64_t part = job % w->parts, block = job / w->parts;
 	int64_t o = block / w->in_blocks * w->out_channels, c = block % w->in_blocks * w->in_channels;
-	int64_t rows = min64(w->out_channels, d->out - o), columns = min64(w->in_channels, d->in - c);
+	int64_t rows = num_min(w->out_channels, d->out - o),
+			columns = num_min(w->in_channels, d->in - c);
 	int64_t begin = w->tiles * part / w->parts, end = w->tiles * (part + 1) / w->parts;
 	for (int64_t tile = begin; tile < end; tile += WINOGRAD_TILES) {
-		int64_t tiles = min64(WINOGRAD_TILES, end - tile);
+		int64_t tiles = num_min(WINOGRAD_TILES, end - tile);
 		transform_gradient(w, tile, tiles, o, rows, s->y);
 		transform_input(w, tile, tiles, c, columns, s->v);
 		multiply(w, s, tiles, rows, columns, tile == begin);
@@ -163,11 +155,11 @@ static void add_parts(const struct winograd_weight *w)
 static void plan_jobs(struct winograd_weight *w)
 {
 	const int64_t nr = winograd_kernels()->nr;
-	w->out_channels = min64(WINOGRAD_CHANNELS, (w->d->out + 15) / 16 * 16);
-	w->in_channels = min64(WINOGRAD_CHANNELS, ceil_div(w->d->in, nr) * nr);
-	w->out_blocks = ceil_div(w->d->out, w->out_channels);
-	w->in_blocks = ceil_div(w->d->in, w->in_channels);
-	w->parts = min64(JOBS_WANTED / (w->out_blocks * w->in_blocks), w->tiles / PART_TILES);
+	w->out_channels = num_min(WINOGRAD_CHANNELS, (w->d->out + 15) / 16 * 16);
+	w->in_channels = num_min(WINOGRAD_CHANNELS, num_ceil_div(w->d->in, nr) * nr);
+	w->out_blocks = num_ceil_div(w->d->out, w->out_channels);
+	w->in_blocks = num_ceil_div(w->d->in, w->in_channels);
+	w->parts = num_min(JOBS_WANTED / (w->out_blocks * w->in_blocks), w->tiles / PART_TILES);
 	if (w->parts < 1)
 		w->parts = 1;
 	w->y_plane = WINOGRAD_TILES * w->out_channels + WINOGRAD_PAD;
@@ -178,7 +170,7 @@ static void plan_jobs(struct winograd_weight *w)
 void CPU_FN(winograd_backward_weight)(const struct backend_conv *d)
 {
 	int64_t oh = d->h + 2 * d->pad - 2, ow = d->w + 2 * d->pad - 2;
-	int64_t tiles_y = ceil_div(oh, WINOGRAD_OUT), tiles_x = ceil_div(ow, WINOGRAD_OUT);
+	int64_t tiles_y = num_ceil_div(oh, WINOGRAD_OUT), tiles_x = num_ceil_div(ow, WINOGRAD_OUT);
 	struct winograd_weight w = { .d = d,
 		.x = { d->x, d->h, d->w, d->in, d->pad, tiles_y, tiles_x },
 		.dy = { d->dy, oh, ow, d->out, 0, tiles_y, tiles_x },
@@ -190,7 +182,7 @@ void CPU_FN(winograd_backward_weight)(const struct backend_conv *d)
 	int64_t shares = (d->ws.bytes / (int64_t)sizeof(float) - used) / share;
 	int64_t jobs = w.parts * w.out_blocks * w.in_blocks;
 	assert(shares >= 1);
-	int threads = (int)min64(min64(shares, jobs), omp_get_max_threads());
+	int threads = (int)num_min(num_min(shares, jobs), omp_get_max_threads());
 #pragma omp parallel num_threads(threads)
 	{
 		int64_t thread = omp_get_thread_num(), team = omp_get_num_threads();
