@@ -5,7 +5,7 @@
 #pragma once
 
 #include "workers/engine/cpu/isa.h"
-#include "workers/engine/cpu/ops/simd.h"
+#include "workers/engine/cpu/ops/narrow.h"
 
 #include <stdint.h>
 #include <string.h>
@@ -14,54 +14,6 @@
 #define CPU_TYPE_IS_bf16 2
 #define CPU_TYPE_IS_f16 3
 #define CPU_TYPE_IS(type) (CPU_JOIN(CPU_TYPE_IS, CPU_TYPE) == CPU_JOIN(CPU_TYPE_IS, type))
-
-CPU_INLINE simd_f32 bf16_widen(simd_u16 v)
-{
-	simd_u32 w = __builtin_convertvector(v, simd_u32) << 16;
-	return (simd_f32)w;
-}
-
-CPU_INLINE simd_u16 bf16_round(simd_f32 v)
-{
-	simd_u32 u = (simd_u32)v;
-	simd_u32 rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
-	simd_u32 quiet = (u >> 16) | 0x40u;
-	simd_u32 nan = (simd_u32)((u & 0x7fffffffu) > 0x7f800000u);
-	return __builtin_convertvector((rounded & ~nan) | (quiet & nan), simd_u16);
-}
-
-CPU_INLINE simd_f32 f16_widen(simd_u16 v)
-{
-#if defined(__AVX512F__)
-	return (simd_f32)_mm512_cvtph_ps((__m256i)v);
-#elif defined(__F16C__)
-	return (simd_f32)_mm256_cvtph_ps((__m128i)v);
-#else
-	/* Multiplying by 2^112 moves the exponent, subnormals too; infinity and NaN are set apart. */
-	simd_u32 h = __builtin_convertvector(v, simd_u32);
-	simd_f32 magnitude = (simd_f32)((h & 0x7fffu) << 13) * 0x1p112f;
-	simd_u32 special = (simd_u32)((h & 0x7c00u) == 0x7c00u) & 0x7f800000u;
-	return (simd_f32)((simd_u32)magnitude | special | (h & 0x8000u) << 16);
-#endif
-}
-
-CPU_INLINE simd_u16 f16_round(simd_f32 v)
-{
-#if defined(__AVX512F__)
-	return (simd_u16)_mm512_cvtps_ph((__m512)v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-#elif defined(__F16C__)
-	return (simd_u16)_mm256_cvtps_ph((__m256)v, _MM_FROUND_TO_NEAREST_INT);
-#else
-	simd_u32 u = (simd_u32)v, sign = (u >> 16) & 0x8000u, a = u & 0x7fffffffu;
-	simd_u32 normal = (a - 0x38000000u + 0xfffu + ((a >> 13) & 1u)) >> 13;
-	simd_u32 small = (simd_u32)((simd_f32)a + 0.5f) - 0x3f000000u; /* adding rounds to 2^-24 */
-	simd_u32 is_small = (simd_u32)(a < 0x38800000u), is_large = (simd_u32)(a >= 0x477ff000u);
-	simd_u32 is_nan = (simd_u32)(a > 0x7f800000u);
-	simd_u32 r = (normal & ~is_small) | (small & is_small);
-	r = (r & ~is_large) | (0x7c00u & is_large);
-	return __builtin_convertvector(r | (0x200u & is_nan) | sign, simd_u16);
-#endif
-}
 
 #if CPU_TYPE_IS(f32)
 typedef float act_t;

@@ -1,19 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Packing: from lines of a stored matrix to the order in which the tile reads its operands, with
  * conversion to the kernel's units. Panels of lines along k are transposed in registers. */
+#include "core/base/num.h"
 #include "workers/engine/cpu/ops/gemm_ops.h"
 
-static int64_t min64(int64_t a, int64_t b)
-{
-	return a < b ? a : b;
-}
-
 enum { LINES_AHEAD = 8 };
-
-static int64_t max64(int64_t a, int64_t b)
-{
-	return a > b ? a : b;
-}
 
 /* How a value is read, a constant in each copy of the loops below: its type, and whether it is
  * rounded to bf16 on the way (pairs always are). */
@@ -44,10 +35,10 @@ GEMM_INLINE gv_f32 units_across(const int load, const char *a, const char *b)
 {
 	if (GEMM_UNIT == 1)
 		return values(load, a);
-	gv_u32 low = gv_widen(halves(load, a));
+	gv_u32 low = narrow_bits(halves(load, a));
 	gv_u32 high = { 0 };
 	if (b)
-		high = gv_widen(halves(load, b));
+		high = narrow_bits(halves(load, b));
 	return (gv_f32)(low | high << 16);
 }
 
@@ -92,7 +83,7 @@ GEMM_INLINE void across_end(
 	const int64_t step = GV * gv_type_bytes(load_type(load));
 	for (int64_t x = 0; x < width; x += GV, a += step, b = b ? b + step : NULL, dst += GV * 4) {
 		char pa[2 * GV * 4], pb[2 * GV * 4];
-		const int64_t rest = min64(max64(count - x, 0), GV);
+		const int64_t rest = num_min(num_max(count - x, 0), GV);
 		gv_store(dst,
 			units_across(load, padded(load, a, rest, pa), b ? padded(load, b, rest, pb) : NULL));
 	}
@@ -117,7 +108,7 @@ GEMM_INLINE void across(const int load, const struct gemm_lines *l, int64_t line
 		/* What a vector reads behind the last column lands where nobody looks; only at the end of
 		 * memory it may not. */
 		int64_t whole = b ? ((end - b) / size - p->width) / columns + 1 : 0;
-		whole = min64(max64(whole, 0), panels);
+		whole = num_min(num_max(whole, 0), panels);
 		if (k + LINES_AHEAD < lines)
 			prefetch_lines(a + LINES_AHEAD * l->line_bytes, l->line_bytes, count * size);
 		if (p->width == GV)

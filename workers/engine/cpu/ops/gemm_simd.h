@@ -5,11 +5,7 @@
 #pragma once
 
 #include "workers/engine/cpu/gemm_private.h"
-
-#include <string.h>
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
+#include "workers/engine/cpu/ops/narrow.h"
 
 #define GEMM_JOIN2(a, b) a##_##b
 #define GEMM_JOIN(a, b) GEMM_JOIN2(a, b)
@@ -17,14 +13,10 @@
 #define GEMM_INLINE static inline __attribute__((always_inline, unused))
 
 #if defined(__AVX512F__)
-enum { GV = 16, GEMM_MR = 14 };
+enum { GEMM_MR = 14 };
 #define GEMM_EACH_MORE(X) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14)
-#elif defined(__AVX2__)
-enum { GV = 8, GEMM_MR = 6 };
 #else
-enum { GV = 4, GEMM_MR = 6 };
-#endif
-#if !defined(GEMM_EACH_MORE)
+enum { GEMM_MR = 6 };
 #define GEMM_EACH_MORE(X)
 #endif
 #define GEMM_EACH_ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6) GEMM_EACH_MORE(X) /* to GEMM_MR */
@@ -33,11 +25,12 @@ enum { GEMM_UNIT = 2 };
 #else
 enum { GEMM_UNIT = 1 };
 #endif
-enum { GEMM_NR = 2 * GV };
+enum { GV = SIMD_WIDTH, GEMM_NR = 2 * GV };
 
-typedef float gv_f32 __attribute__((vector_size(GV * 4), aligned(1), may_alias));
-typedef uint32_t gv_u32 __attribute__((vector_size(GV * 4), aligned(1), may_alias));
-typedef uint16_t gv_u16 __attribute__((vector_size(GV * 2), aligned(1), may_alias));
+/* Pairs of bf16 lie at any even byte, fp32 that is packed at any. */
+typedef float gv_f32 SIMD_VECTOR(float) __attribute__((aligned(1)));
+typedef uint32_t gv_u32 SIMD_VECTOR(uint32_t) __attribute__((aligned(1)));
+typedef uint16_t gv_u16 SIMD_VECTOR(uint16_t) __attribute__((aligned(1)));
 
 GEMM_INLINE gv_f32 gv_load(const void *p)
 {
@@ -83,22 +76,10 @@ GEMM_INLINE gv_f32 gv_product(gv_f32 sum, gv_f32 a, gv_f32 b)
 #endif
 }
 
-#if defined(__AVX512F__)
-GEMM_INLINE gv_u32 gv_widen(gv_u16 v)
-{
-	return (gv_u32)_mm512_cvtepu16_epi32((__m256i)v);
-}
-#else
-GEMM_INLINE gv_u32 gv_widen(gv_u16 v)
-{
-	return __builtin_convertvector(v, gv_u32);
-}
-#endif
-
 /* Pairs of two lines of bf16. */
 GEMM_INLINE gv_f32 gv_pairs(const char *low, const char *high)
 {
-	return (gv_f32)(gv_widen(*(const gv_u16 *)low) | gv_widen(*(const gv_u16 *)high) << 16);
+	return (gv_f32)(narrow_bits(*(const gv_u16 *)low) | narrow_bits(*(const gv_u16 *)high) << 16);
 }
 
 /* The first of a and b alternating, from their lower or upper halves. */
@@ -113,65 +94,18 @@ GEMM_INLINE gv_f32 gv_pairs(const char *low, const char *high)
 #define GV_HIGH 2, 6, 3, 7
 #endif
 
-GEMM_INLINE gv_f32 gv_from_bf16(gv_u16 v)
-{
-	return (gv_f32)(gv_widen(v) << 16);
-}
-
-/* The 32 bits rounded to bf16 in the upper half, the lower half still to be cut off. */
-GEMM_INLINE gv_u32 gv_round_bits(gv_f32 v)
-{
-	gv_u32 u = (gv_u32)v;
-	gv_u32 rounded = u + 0x7fffu + ((u >> 16) & 1u);
-	gv_u32 nan = (gv_u32)((u & 0x7fffffffu) > 0x7f800000u);
-	return (rounded & ~nan) | ((u | 0x400000u) & nan);
-}
-
 GEMM_INLINE gv_u16 gv_to_bf16(gv_f32 v)
 {
 #if defined(__AVX512BF16__)
 	return (gv_u16)_mm512_cvtneps_pbh((__m512)v);
 #else
-	return __builtin_convertvector(gv_round_bits(v) >> 16, gv_u16);
+	return bf16_round(v);
 #endif
 }
 
 GEMM_INLINE gv_f32 gv_round_bf16(gv_f32 v)
 {
-	return (gv_f32)(gv_round_bits(v) & 0xffff0000u);
-}
-
-GEMM_INLINE gv_f32 gv_from_f16(gv_u16 v)
-{
-#if defined(__AVX512F__)
-	return (gv_f32)_mm512_cvtph_ps((__m256i)v);
-#elif defined(__F16C__)
-	return (gv_f32)_mm256_cvtph_ps((__m128i)v);
-#else
-	/* Multiplying by 2^112 moves the exponent, subnormals too; infinity and NaN are set apart. */
-	gv_u32 h = gv_widen(v);
-	gv_f32 magnitude = (gv_f32)((h & 0x7fffu) << 13) * gv_set1(0x1p112f);
-	gv_u32 special = (gv_u32)((h & 0x7c00u) == 0x7c00u) & 0x7f800000u;
-	return (gv_f32)((gv_u32)magnitude | special | (h & 0x8000u) << 16);
-#endif
-}
-
-GEMM_INLINE gv_u16 gv_to_f16(gv_f32 v)
-{
-#if defined(__AVX512F__)
-	return (gv_u16)_mm512_cvtps_ph((__m512)v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-#elif defined(__F16C__)
-	return (gv_u16)_mm256_cvtps_ph((__m256)v, _MM_FROUND_TO_NEAREST_INT);
-#else
-	gv_u32 u = (gv_u32)v, sign = (u >> 16) & 0x8000u, a = u & 0x7fffffffu;
-	gv_u32 normal = (a - 0x38000000u + 0xfffu + ((a >> 13) & 1u)) >> 13;
-	gv_u32 small = (gv_u32)((gv_f32)a + gv_set1(0.5f)) - 0x3f000000u; /* rounds to 2^-24 */
-	gv_u32 is_small = (gv_u32)(a < 0x38800000u), is_large = (gv_u32)(a >= 0x477ff000u);
-	gv_u32 is_nan = (gv_u32)(a > 0x7f800000u);
-	gv_u32 r = (normal & ~is_small) | (small & is_small);
-	r = (r & ~is_large) | (0x7c00u & is_large);
-	return __builtin_convertvector(r | (0x200u & is_nan) | sign, gv_u16);
-#endif
+	return (gv_f32)(bf16_round_bits(v) & 0xffff0000u);
 }
 
 /* GV values of a stored type. */
@@ -180,7 +114,7 @@ GEMM_INLINE gv_f32 gv_load_as(const int type, const char *p)
 	if (type == GEMM_F32)
 		return gv_load(p);
 	gv_u16 v = *(const gv_u16 *)p;
-	return type == GEMM_BF16 ? gv_from_bf16(v) : gv_from_f16(v);
+	return type == GEMM_BF16 ? bf16_widen(v) : f16_widen(v);
 }
 
 GEMM_INLINE void gv_store_as(const int type, char *p, gv_f32 v)
@@ -188,7 +122,7 @@ GEMM_INLINE void gv_store_as(const int type, char *p, gv_f32 v)
 	if (type == GEMM_F32)
 		gv_store(p, v);
 	else
-		*(gv_u16 *)p = type == GEMM_BF16 ? gv_to_bf16(v) : gv_to_f16(v);
+		*(gv_u16 *)p = type == GEMM_BF16 ? gv_to_bf16(v) : f16_round(v);
 }
 
 GEMM_INLINE int64_t gv_type_bytes(const int type)
