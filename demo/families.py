@@ -7,18 +7,12 @@ same text with a tokenizer trained here; then LoRA on the GPT-2 just trained, wi
 completions; and click-through rates on a generated table whose best possible AUC is known. Exits
 non-zero when a figure is not as it should be, and always lowers its yard."""
 import json
-import pathlib
-import shutil
-import signal
-import subprocess
 import sys
-import tempfile
 import time
 
 import data
 import demo
 import tables
-from client import ApiError
 from screen import duration
 
 CPU = {"instance_type": "cpu-dev", "count": 1}
@@ -240,9 +234,7 @@ def fine_tune(client, folder, gpt2, train_text):
 
 def play(folder, began):
     cache = demo.cache_folder()
-    demo.title("a yard of our own: PostgreSQL, server, one agent with two cpu-dev devices")
-    demo.run("up", "--dir", str(folder / "yard"), "--port", "0", "--agents", "1", "--devices", "2")
-    env = demo.read_env(folder / "yard/env")
+    env = demo.raise_yard(folder)
     demo.title("a customer, and its files")
     _, client, _ = demo.customer(env)
     (resnet, gpt2, llama, clicks), train_text = train_all(client, folder, cache)
@@ -253,33 +245,5 @@ def play(folder, began):
     print(f"\nAll of it in {duration(time.monotonic() - began)} min.")
 
 
-def main():
-    began = time.monotonic()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="trainyard-families-", dir="/tmp"))
-    folder.chmod(0o755)  # the postgres user reaches its cluster inside
-    status = 1
-    try:
-        play(folder, began)
-        status = 0
-    except (
-        demo.Failed,
-        ApiError,
-        data.DataError,
-        TimeoutError,
-        OSError,
-        KeyError,
-        subprocess.CalledProcessError,
-    ) as error:
-        print(f"\nIt failed: {error if str(error) else error!r}", file=sys.stderr)
-    finally:
-        demo.run("down", "--dir", str(folder / "yard"))
-        if status == 0:
-            shutil.rmtree(folder, ignore_errors=True)
-        else:
-            print(f"What it left is in {folder}", file=sys.stderr)
-    return status
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(demo.stage(play, "families"))
