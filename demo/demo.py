@@ -5,7 +5,6 @@
 Raises a private yard, uploads MNIST and the King James Bible, trains a CNN and a GPT-2-family
 model at once on two devices, downloads a model, and reads the invoice. Exits non-zero when an
 accuracy, a hash or a sum is not as it should be, and always lowers its yard."""
-import datetime
 import decimal
 import os
 import pathlib
