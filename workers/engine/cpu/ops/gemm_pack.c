@@ -101,14 +101,14 @@ GEMM_INLINE void across(const int load, const struct gemm_lines *l, int64_t line
 	const struct gemm_panels *p, char *dst)
 {
 	const int64_t size = gv_type_bytes(load_type(load)), columns = p->columns;
-	const int64_t panels = (count + columns - 1) / columns;
+	const int64_t panels = num_ceil_div(count, columns);
 	const char *a = l->base, *end = a + (lines - 1) * l->line_bytes + count * size;
 	for (int64_t k = 0; k < lines; k += GEMM_UNIT, dst += p->width * 4) {
 		const char *b = GEMM_UNIT == 1 ? a : k + 1 < lines ? a + l->line_bytes : NULL;
 		/* What a vector reads behind the last column lands where nobody looks; only at the end of
 		 * memory it may not. */
-		int64_t whole = b ? ((end - b) / size - p->width) / columns + 1 : 0;
-		whole = num_min(num_max(whole, 0), panels);
+		int64_t spare = b ? (end - b) / size - p->width : -1;
+		int64_t whole = spare < 0 ? 0 : num_min(spare / columns + 1, panels);
 		if (k + LINES_AHEAD < lines)
 			prefetch_lines(a + LINES_AHEAD * l->line_bytes, l->line_bytes, count * size);
 		if (p->width == GV)
