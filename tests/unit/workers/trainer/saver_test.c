@@ -198,7 +198,12 @@ static void fifty_saves_take_no_more_than_one(void **state)
 			open_first = descriptors();
 		}
 	}
+#if defined(__SANITIZE_ADDRESS__)
+	/* It keeps what was freed; its own search for leaks stands in for this. */
+	(void)after_first;
+#else
 	assert_true(resident_kib() - after_first <= GROWTH_KIB_MAX);
+#endif
 	assert_int_equal(descriptors(), open_first);
 	for (int i = 1; i <= SAVES; i++) {
 		snprintf(place, sizeof(place), "fifty/step-%d", i);
