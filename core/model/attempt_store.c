@@ -312,12 +312,13 @@ int attempt_store_place(struct db_conn *conn, const char *job_id, const char *ag
 
 /* ---------------------------------------------------------------- what agents ask */
 
-/* The weights, config and tokenizer of a base, not its optimizer's state nor its place in its own
- * data. */
+/* The weights, config and tokenizer of a base, not its optimizer's state, averages or place in its
+ * own data. */
 #define INIT_FILES(table, column)                                                       \
 	"(select coalesce(jsonb_agg(jsonb_build_object('name', f.name, 'sha256', f.sha256," \
 	"  'bytes', f.bytes) order by f.name), '[]') from " table " f where f." column      \
-	"  and f.name not like 'optimizer%' and f.name not in ('state.json', 'manifest.json'))"
+	"  and f.name not like 'optimizer%' and f.name not like 'ema%'"                     \
+	"  and f.name not in ('state.json', 'manifest.json'))"
 
 /* A resumed attempt has all its weights in its checkpoint, but under LoRA, which keeps the base's
  * aside. */

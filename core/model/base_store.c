@@ -5,22 +5,20 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { SPEC_BYTES_MAX = 512 * 1024 };
-
 static const char PATH[] = "$.model.base";
 
-/* Columns: id, job, its spec, residency, whether the content is gone, whether there are weights. A
+/* Columns: id, its job's spec, residency, whether the content is gone, whether there are weights. A
  * folder of adapters has no file of this name. */
 #define WEIGHTS "f.name like 'model%.safetensors'"
 
 static const char checkpoint_sql[] =
-	"select c.id, c.job_id, j.spec, c.residency, c.trimmed_at is not null,"
+	"select c.id, j.spec, c.residency, c.trimmed_at is not null,"
 	" exists (select from checkpoint_files f where f.checkpoint_id = c.id"
 	" and " WEIGHTS ")"
 	" from checkpoints c join jobs j on j.id = c.job_id where c.id = $1 and c.tenant_id = $2";
 
 #define MODEL_COLUMNS                                            \
-	"select m.id, m.job_id, j.spec, m.residency, false,"         \
+	"select m.id, j.spec, m.residency, false,"                   \
 	" exists (select from model_files f where f.model_id = m.id" \
 	" and " WEIGHTS ")"                                          \
 	" from models m join jobs j on j.id = m.job_id where m.tenant_id = $2 and "
@@ -58,7 +56,7 @@ static int read_spec(const char *text, struct job_spec *ret, struct err *err)
 {
 	cleanup(json_doc_freep) struct json_doc *doc = NULL;
 	struct err detail = { 0 };
-	int rc = json_doc_parse(text, strlen(text), SPEC_BYTES_MAX, &doc, &detail);
+	int rc = json_doc_parse(text, strlen(text), SPEC_JSON_BYTES_MAX, &doc, &detail);
 	if (rc == 0)
 		rc = spec_json_read(json_doc_root(doc), ret, NULL, &detail);
 	return rc == 0 ? 0
@@ -84,17 +82,16 @@ static int take(const struct db_result *r, const char *id, struct base *ret, str
 	memset(&b, 0, sizeof(b)); /* the config is compared byte by byte */
 	bool checkpoint = ident_is(db_str(r, 0, 0), "ckpt");
 	snprintf(checkpoint ? b.checkpoint_id : b.model_id, IDENT_MAX, "%s", db_str(r, 0, 0));
-	snprintf(b.job_id, IDENT_MAX, "%s", db_str(r, 0, 1));
-	int rc = read_spec(db_str(r, 0, 2), &spec, err);
+	int rc = read_spec(db_str(r, 0, 1), &spec, err);
 	if (rc == 0)
-		rc = residency_set_parse(db_str(r, 0, 3), &b.residency, err);
+		rc = residency_set_parse(db_str(r, 0, 2), &b.residency, err);
 	if (rc < 0)
 		return rc;
-	if (db_bool(r, 0, 4))
+	if (db_bool(r, 0, 3))
 		return err_set(err, ERR_CONFLICT, PATH,
 			"%s: the content of %s was dropped when newer checkpoints came (checkpoint.keep)", PATH,
 			id);
-	if (!db_bool(r, 0, 5))
+	if (!db_bool(r, 0, 4))
 		return check_weights(&spec, id, err);
 	memcpy(&b.spec.model, &spec.model, sizeof(b.spec.model));
 	b.spec.tokenizer = spec.data.tokenizer;
@@ -103,8 +100,8 @@ static int take(const struct db_result *r, const char *id, struct base *ret, str
 	return 0;
 }
 
-static int get(struct db_conn *conn, const char *tenant_id, const char *id, bool hold,
-	struct base *ret, struct err *err)
+int base_store_hold(
+	struct db_conn *conn, const char *tenant_id, const char *id, struct base *ret, struct err *err)
 {
 	bool job = ident_is(id, "job");
 	const char *sql = job ? job_sql : ident_is(id, "model") ? model_sql : NULL;
@@ -113,10 +110,9 @@ static int get(struct db_conn *conn, const char *tenant_id, const char *id, bool
 	if (ident_is(id, "ckpt")) {
 		sql = checkpoint_sql;
 		/* Whoever drops its content locks this row. What it says is read behind that. */
-		if (hold)
-			rc = db_exec(conn, &held, err,
-				"select 1 from checkpoints where id = $1 and tenant_id = $2 for key share",
-				DB_TEXT(id), DB_TEXT(tenant_id));
+		rc = db_exec(conn, &held, err,
+			"select 1 from checkpoints where id = $1 and tenant_id = $2 for key share", DB_TEXT(id),
+			DB_TEXT(tenant_id));
 	}
 	if (sql == NULL)
 		return not_found(id, err);
@@ -127,16 +123,4 @@ static int get(struct db_conn *conn, const char *tenant_id, const char *id, bool
 	if (db_rows(r) == 0)
 		return job ? explain_job(conn, tenant_id, id, err) : not_found(id, err);
 	return take(r, id, ret, err);
-}
-
-int base_store_get(
-	struct db_conn *conn, const char *tenant_id, const char *id, struct base *ret, struct err *err)
-{
-	return get(conn, tenant_id, id, false, ret, err);
-}
-
-int base_store_hold(
-	struct db_conn *conn, const char *tenant_id, const char *id, struct base *ret, struct err *err)
-{
-	return get(conn, tenant_id, id, true, ret, err);
 }

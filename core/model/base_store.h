@@ -13,17 +13,13 @@
 struct base {
 	char checkpoint_id[IDENT_MAX]; /* one of the two, the other is "" */
 	char model_id[IDENT_MAX];
-	char job_id[IDENT_MAX]; /* that left it */
 	struct residency_set residency;
 	struct spec_base spec;
 };
 
-/* Errors are at $.model.base: NOT_FOUND for what the tenant does not have, CONFLICT for a job that
- * has no model (yet) and a checkpoint that was trimmed, INVALID_VALUE for what holds no weights to
- * start from (adapters alone). */
-int base_store_get(struct db_conn *conn, const char *tenant_id, const char *id, struct base *ret,
-	struct err *err) must_check;
-/* The same, and it is not dropped for the rest of the transaction; the job that is inserted in it
- * keeps it from then on. */
+/* Reads it; it is not dropped for the rest of the transaction, and the job that is inserted in it
+ * keeps it from then on. Errors are at $.model.base: NOT_FOUND for what the tenant does not have,
+ * CONFLICT for a job that has no model (yet) and a checkpoint that was trimmed, INVALID_VALUE for
+ * what holds no weights to start from (adapters alone). */
 int base_store_hold(struct db_conn *conn, const char *tenant_id, const char *id, struct base *ret,
 	struct err *err) must_check;

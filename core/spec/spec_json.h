@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The job spec's JSON (the documented form of POST /v1/jobs): read with every default filled in and
- * every rule checked, and written back resolved. Called by the jobs_create handler and, on the
- * resolved form, by the trainer. */
+ * every rule checked, and written back resolved. Called by the jobs_create handler, on the resolved
+ * form by base_store and the trainer, and by bench. */
 #pragma once
 
 #include "core/base/attr.h"
@@ -11,6 +11,8 @@
 #include "core/spec/spec.h"
 
 struct json_writer;
+
+enum { SPEC_JSON_BYTES_MAX = 512 * 1024 }; /* of a resolved spec, as it is kept */
 
 /* What a spec with model.base takes from the job that left it: its config, and its tokenizer unless
  * the spec names one. */

@@ -120,6 +120,8 @@ void spec_json_model_read(struct json_obj *up, struct job_spec *spec, const stru
 
 const char *spec_json_base(const struct json_val *v)
 {
-	const char *id = json_str_or(json_get(json_get(v, "model"), "base"), NULL);
-	return id && base_ok(id) ? id : NULL;
+	const struct json_val *model = json_get(v, "model");
+	const char *id = json_str_or(json_get(model, "base"), NULL);
+	/* Beside a preset it is one choice too many, which the reader tells. */
+	return id && base_ok(id) && !json_get(model, "preset") ? id : NULL;
 }

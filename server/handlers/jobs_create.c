@@ -27,7 +27,6 @@
 #include <string.h>
 
 enum {
-	SPEC_JSON_MAX = 512 * 1024,
 	TYPE_NAMES_MAX = 400,
 	SECONDS_PER_HOUR = 3600,
 };
@@ -37,9 +36,9 @@ struct creation {
 	struct response *res;
 	char id[IDENT_MAX];
 	struct job_spec spec;
-	bool has_base;
-	struct base base;  /* has_base: what model.base names */
-	struct plan *plan; /* NULL while the data's shape is not known */
+	const char *base_id; /* model.base, NULL without */
+	struct base base;    /* what it names */
+	struct plan *plan;   /* NULL while the data's shape is not known */
 	const char *metadata_json;
 	struct residency_set residency;
 	bool refused;
@@ -50,42 +49,24 @@ struct creation {
 static int compile_plan(struct creation *c, struct err *err)
 {
 	struct err detail = { 0 };
+	plan_destroy(c->plan); /* of a transaction that is repeated */
+	c->plan = NULL;
 	int rc = plan_compile(&c->spec, NULL, &c->plan, &detail);
-	if (rc == ERR_MISSING_FIELD) {
-		c->plan = NULL;
+	if (rc == ERR_MISSING_FIELD)
 		return 0;
-	}
 	if (rc < 0)
 		*err = detail;
-	return rc;
-}
-
-/* What the spec is to start from decides how the rest of it reads. */
-static int find_base(struct creation *c, struct err *err)
-{
-	const char *id = spec_json_base(c->req->json);
-	struct db_conn *conn = NULL;
-	if (id == NULL)
-		return 0;
-	int rc = db_pool_get(c->req->app->pool, APP_DB_WAIT_MS, &conn, err);
-	if (rc < 0)
-		return rc;
-	rc = base_store_get(conn, c->req->principal.tenant_id, id, &c->base, err);
-	db_pool_put(c->req->app->pool, conn);
-	c->has_base = rc == 0;
 	return rc;
 }
 
 static int read_body(struct creation *c, struct err *err)
 {
 	const struct json_val *metadata = NULL;
-	int rc = find_base(c, err);
-	if (rc == 0)
-		rc = spec_json_read_from(
-			c->req->json, c->has_base ? &c->base.spec : NULL, &c->spec, &metadata, err);
+	int rc = spec_json_read_from(
+		c->req->json, c->base_id ? &c->base.spec : NULL, &c->spec, &metadata, err);
 	if (rc < 0)
 		return rc;
-	if (c->spec.lora.rank > 0 && !c->has_base)
+	if (c->spec.lora.rank > 0 && !c->base_id)
 		return err_set(err, ERR_INVALID_VALUE, "$.lora",
 			"$.lora needs $.model.base: adapters change trained weights, and fresh ones would stay "
 			"as they are");
@@ -149,18 +130,35 @@ static int hold_files(struct creation *c, struct db_conn *conn, const char *role
 	return rc;
 }
 
-/* Found again behind its lock: it may have been trimmed meanwhile. */
-static int hold_base(struct creation *c, struct db_conn *conn, struct err *err)
+/* What the spec is to start from decides how the rest of it reads. It is held from here on; a
+ * repeated request is answered before, whatever has become of it since. */
+static int read_body_with_base(struct creation *c, struct db_conn *conn, struct err *err)
+{
+	int rc = base_store_hold(conn, c->req->principal.tenant_id, c->base_id, &c->base, err);
+	return rc < 0 ? rc : read_body(c, err);
+}
+
+static int narrow_to_base(struct creation *c, struct err *err)
 {
 	static const char path[] = "$.model.base";
-	if (!c->has_base)
+	if (!c->base_id)
 		return 0;
-	int rc = base_store_hold(conn, c->req->principal.tenant_id, c->spec.base, &c->base, err);
-	if (rc == 0)
-		rc = narrow(&c->residency, &c->base.residency, err);
+	int rc = narrow(&c->residency, &c->base.residency, err);
 	if (rc == 0 && c->residency.count == 0)
 		return err_set(err, ERR_RESIDENCY, path,
-			"%s: no region that the job may use is allowed for %s", path, c->spec.base);
+			"%s: no region that the job may use is allowed for %s", path, c->base_id);
+	return rc;
+}
+
+/* A tokenizer that came with the base may have been deleted since; that is said of the base. */
+static int hold_tokenizer(struct creation *c, struct db_conn *conn, struct err *err)
+{
+	const char *id = c->spec.data.tokenizer_file;
+	bool given = json_get(json_get(c->req->json, "data"), "tokenizer") != NULL;
+	int rc = hold_file(c, conn, given ? "$.data.tokenizer" : "$.model.base", id, err);
+	if (rc == ERR_INVALID_VALUE && !given)
+		return err_set(err, ERR_INVALID_VALUE, "$.model.base",
+			"$.model.base: its tokenizer, %s, has been deleted; give $.data.tokenizer", id);
 	return rc;
 }
 
@@ -173,8 +171,8 @@ static int hold_inputs(struct creation *c, struct db_conn *conn, struct err *err
 		rc = hold_files(
 			c, conn, "validation_file", s->validation_file, s->validation_file_count, err);
 	if (rc == 0 && s->data.tokenizer == SPEC_TOKENIZER_FILE)
-		rc = hold_file(c, conn, "$.data.tokenizer", s->data.tokenizer_file, err);
-	return rc < 0 ? rc : hold_base(c, conn, err);
+		rc = hold_tokenizer(c, conn, err);
+	return rc < 0 ? rc : narrow_to_base(c, err);
 }
 
 /* The tenant's set, tightened by the spec's, narrowed by each input's. */
@@ -325,8 +323,8 @@ static int insert_job(
 static int insert_and_queue(struct creation *c, struct db_conn *conn, struct err *err)
 {
 	struct buf spec, plan;
-	buf_init(&spec, SPEC_JSON_MAX);
-	buf_init(&plan, SPEC_JSON_MAX);
+	buf_init(&spec, SPEC_JSON_BYTES_MAX);
+	buf_init(&plan, SPEC_JSON_BYTES_MAX);
 	int rc = insert_job(c, conn, &spec, &plan, err);
 	buf_finish(&spec);
 	buf_finish(&plan);
@@ -344,7 +342,10 @@ static int create_in_tx(struct db_conn *conn, void *ctx, struct err *err)
 	int rc = idempotency_begin(c->req, conn, NULL, &idem, c->res, &replayed, err);
 	if (rc < 0 || replayed)
 		return rc;
-	rc = check_device(c, conn, err);
+	if (c->base_id)
+		rc = read_body_with_base(c, conn, err);
+	if (rc == 0)
+		rc = check_device(c, conn, err);
 	if (rc == 0)
 		rc = apply_max_cost(c, conn, err);
 	if (rc == 0)
@@ -367,7 +368,8 @@ int jobs_create(struct request *req, struct response *res, struct err *err)
 		return err_set(err, ERR_NO_MEMORY, NULL, "No memory for the job");
 	c->req = req;
 	c->res = res;
-	int rc = read_body(c, err);
+	c->base_id = spec_json_base(req->json);
+	int rc = c->base_id ? 0 : read_body(c, err);
 	if (rc == 0) {
 		ident_new(req->app->clock, "job", c->id);
 		rc = db_tx(req->app->pool, APP_DB_WAIT_MS, create_in_tx, c, err);

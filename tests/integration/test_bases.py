@@ -55,11 +55,14 @@ def test_a_checkpoint_is_a_base_though_it_is_trimmed_meanwhile(yard, client):
                                             checkpoint={"every_steps": 30, "keep": 1}))
     path = f"/v1/jobs/{long['id']}/checkpoints"
 
+    def post(base):
+        return client.post("/v1/jobs", child_of(base, text, 3), {"Idempotency-Key": base})
+
     def adopt():
         """A child of the newest checkpoint, unless a newer one trimmed it just now."""
         rows = client.get(path)["data"]
         try:
-            return rows and client.post("/v1/jobs", child_of(rows[0]["id"], text, 3))
+            return rows and post(rows[0]["id"])
         except ApiError as error:
             assert error.error["param"] == "$.model.base", error
             return None
@@ -67,6 +70,8 @@ def test_a_checkpoint_is_a_base_though_it_is_trimmed_meanwhile(yard, client):
     child = wait_for(adopt, "a checkpoint is adopted")
     wait_for(lambda: next(row for row in client.pages(path)
                           if row["id"] == child["model"]["base"])["trimmed"], "it is trimmed")
+    # The same request again is answered as it was, though it could not be made any more.
+    assert post(child["model"]["base"])["id"] == child["id"]
     child = succeeded(client, child)
     assert losses(client, child)[0] < math.log(256)
     client.post(f"/v1/jobs/{long['id']}/cancel", {})
