@@ -79,8 +79,8 @@ static void read_steps(struct json_obj *o, struct spec_hyper *h)
 {
 	if (!spec_json_is_auto(o, "max_steps"))
 		json_obj_i64(o, "max_steps", 1, SPEC_STEPS_MAX, &h->max_steps);
-	/* The default warm-up never outlasts max_steps (how many steps epochs are is not known here); one
-	 * that was asked for must fit. */
+	/* The default warm-up never outlasts max_steps (how many steps epochs are is not known here);
+	 * one that was asked for must fit. */
 	h->warmup_steps = WARMUP_DEFAULT;
 	if (h->max_steps > 0 && h->max_steps < WARMUP_DEFAULT * 10)
 		h->warmup_steps = h->max_steps / 10;

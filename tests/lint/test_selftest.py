@@ -11,7 +11,8 @@ import truths
 HERE = pathlib.Path(__file__).resolve().parent / "selftest"
 RULES = {rule.__name__: rule for rule in (
     checks.arrows, checks.library_users, checks.sizes, checks.banned, checks.typedefs, checks.spdx,
-    checks.package_list, checks.formatted, truths.routes, truths.errors, truths.handlers)}
+    checks.package_list, checks.formatted, truths.routes, truths.errors, truths.handlers,
+    truths.ranges)}
 
 
 @pytest.mark.parametrize("name", sorted(RULES))

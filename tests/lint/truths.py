@@ -107,3 +107,19 @@ def handlers(root):
     found = {path.stem for path in pathlib.Path(root, "server/handlers").glob("*.c")
              if re.search(rf"^int {path.stem}\(struct request", path.read_text(), re.M)}
     return differences("handlers.h", told, "server/handlers", found)
+
+
+def ranges(root):
+    """The bounds of each number among the hyperparameters: what is read, what OpenAPI says."""
+    source = text(root, "core/spec/spec_json_hyper.c")
+    rows = re.findall(r"^\tNUMBER\((\w+), ([^,]+), ([^,]+), ", source, re.M)
+    if not rows:
+        return ["core/spec/spec_json_hyper.c: no table of numbers"]
+    taken = {(name, float(low), float(high)) for name, low, high in rows}
+    document = yaml.safe_load(text(root, "api-spec/openapi.yaml"))
+    fields = document["components"]["schemas"]["JobSpec"]["properties"]["hyperparameters"]
+    numbers = {(name, one["minimum"], one["maximum"])
+               for name, field in fields["properties"].items() for one in field.get("anyOf", [])
+               if one.get("type") == "number"}
+    return differences("spec_json_hyper.c", taken, "openapi.yaml",
+                       {(name, low + 0.0, high + 0.0) for name, low, high in numbers})
