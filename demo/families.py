@@ -163,13 +163,10 @@ def first_loss(client, job):
 
 
 def model_hashes(client, job):
-    client_job = client.get(f"/v1/jobs/{job['id']}")
-    return {
-        file["name"]: client.download(
-            f"/v1/models/{client_job['result']['model']}/files/{file['name']}"
-        )[1]
-        for file in client_job["result"]["files"]
-    }
+    """SHA-256 of each of the model's files, as they are downloaded now."""
+    at = f"/v1/models/{job['result']['model']}/files"
+    names = [file["name"] for file in job["result"]["files"]]
+    return {name: client.download(f"{at}/{name}")[1] for name in names}
 
 
 def train_all(client, folder, cache):
