@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { STATE_TEXT_MAX = 64 * 1024 };
 
@@ -28,11 +27,6 @@ struct checkpoint {
 void checkpoint_name(int64_t step, char ret_name[static CHECKPOINT_NAME_MAX])
 {
 	snprintf(ret_name, CHECKPOINT_NAME_MAX, "step-%lld", (long long)step);
-}
-
-int64_t checkpoint_step(const struct checkpoint *c)
-{
-	return c->state.step;
 }
 
 /* The forward pass writes them, so they are copied; everything else holds still until the update.
@@ -115,18 +109,12 @@ void checkpoint_destroyp(struct checkpoint **c)
 /* ------------------------------------------------------------------------------ the three steps */
 
 int checkpoint_begin(struct checkpoint *c, const struct summary_metrics *metrics,
-	const char *parent, bool *ret_whole, struct err *err)
+	const char *parent, struct err *err)
 {
-	char name[CHECKPOINT_NAME_MAX], path[FILE_PATH_MAX];
+	char name[CHECKPOINT_NAME_MAX];
 	engine_state_get(c->model.engine, &c->state);
 	c->metrics = *metrics;
 	checkpoint_name(c->state.step, name);
-	int rc = file_join(path, parent, name, err);
-	if (rc < 0)
-		return rc;
-	*ret_whole = access(path, F_OK) == 0; /* published by rename, so it is whole */
-	if (*ret_whole)
-		return 0;
 	for (int i = 0; i < c->weights.count; i++)
 		if (c->live[i] != NULL)
 			memcpy(c->weights.list[i].data, c->live[i], (size_t)c->weights.list[i].bytes);
@@ -172,20 +160,19 @@ int checkpoint_publish(struct checkpoint *c, struct err *err)
 	int rc = hf_model_describe(&c->model, &c->folder, err);
 	if (rc == 0)
 		rc = add_state(c, err);
-	return rc < 0 ? rc : folder_publish(&c->folder, false, err);
+	return rc < 0 ? rc : folder_publish(&c->folder, err);
 }
 
 int checkpoint_write(const struct hf_model *m, const struct summary_metrics *metrics,
 	const char *parent, int64_t *ret_step, struct err *err)
 {
 	cleanup(checkpoint_destroyp) struct checkpoint *c = NULL;
-	bool whole = false;
 	int rc = checkpoint_create(m, &c, err);
 	if (rc == 0)
-		rc = checkpoint_begin(c, metrics, parent, &whole, err);
-	if (rc == 0 && !whole)
+		rc = checkpoint_begin(c, metrics, parent, err);
+	if (rc == 0)
 		rc = checkpoint_copy(c, err);
-	if (rc == 0 && !whole)
+	if (rc == 0)
 		rc = checkpoint_publish(c, err);
 	if (rc == 0)
 		*ret_step = c->state.step;

@@ -13,7 +13,6 @@
 #include "workers/trainer/hf_model.h"
 #include "workers/trainer/summary.h"
 
-#include <stdbool.h>
 #include <stdint.h>
 
 /* One at a time of one engine; its memory is a list of tensors, and copies of the running
@@ -27,17 +26,16 @@ void checkpoint_destroyp(struct checkpoint **c);
 
 /* Between two steps: takes down the engine's state, the metrics and what the forward pass of the
  * next step changes (running statistics). Cheap. <parent>/step-<N> is what will be; parent exists.
- * *ret_whole: a folder of that name is there already, and nothing is left to do. */
+ */
 int checkpoint_begin(struct checkpoint *c, const struct summary_metrics *metrics,
-	const char *parent, bool *ret_whole, struct err *err) must_check;
+	const char *parent, struct err *err) must_check;
 /* Any thread: writes the tensors, without waiting for the disk. Until it returns, nothing may
  * update weights, moments or averages. */
 int checkpoint_copy(struct checkpoint *c, struct err *err) must_check;
 /* Any thread: the small files; syncs, hashes, publishes. Reads nothing of the engine. */
 int checkpoint_publish(struct checkpoint *c, struct err *err) must_check;
-int64_t checkpoint_step(const struct checkpoint *c);
 
-/* Writes and publishes <parent>/step-<N>; one of that name that is whole is kept. parent exists. */
+/* Writes and publishes <parent>/step-<N>, in place of one that another run left. parent exists. */
 int checkpoint_write(const struct hf_model *m, const struct summary_metrics *metrics,
 	const char *parent, int64_t *ret_step, struct err *err) must_check;
 /* Verifies the manifest, then loads weights, optimizer and state; with LoRA the base must be there

@@ -45,18 +45,34 @@ int folder_add_text(struct folder *f, const char *name, const struct buf *text, 
 	return folder_add_bytes(f, name, text->data, text->len, err);
 }
 
-int folder_publish(struct folder *f, bool replace, struct err *err)
+/* In one rename, so that nothing half removed is ever seen under the name. */
+static int set_aside(const struct folder *f, const char *old, struct err *err)
 {
+	int rc = file_remove_tree(old, err);
+	if (rc < 0)
+		return rc;
+	if (rename(f->path, old) < 0 && errno != ENOENT)
+		return err_errno(err, ERR_IO, errno, "%s cannot be set aside", f->path);
+	return 0;
+}
+
+int folder_publish(struct folder *f, struct err *err)
+{
+	char old[FILE_PATH_MAX];
+	int n = snprintf(old, sizeof(old), "%s-old", f->hidden);
+	if (n < 0 || (size_t)n >= sizeof(old))
+		return err_set(err, ERR_TOO_LARGE, NULL, "%s is too long a path", f->hidden);
 	int rc = manifest_seal(&f->manifest, f->hidden, err);
 	if (rc == 0)
 		rc = file_sync_dir(f->hidden, err);
-	if (rc == 0 && replace)
-		rc = file_remove_tree(f->path, err);
+	if (rc == 0)
+		rc = set_aside(f, old, err);
 	if (rc < 0)
 		return rc;
 	if (rename(f->hidden, f->path) < 0)
 		return err_errno(err, ERR_IO, errno, "%s cannot be renamed to %s", f->hidden, f->path);
-	return file_sync_dir(f->parent, err);
+	rc = file_sync_dir(f->parent, err);
+	return rc < 0 ? rc : file_remove_tree(old, err);
 }
 
 int folder_split(

@@ -30,8 +30,8 @@ int folder_add_bytes(
 /* The same; TOO_LARGE when the text did not fit its buffer. */
 int folder_add_text(
 	struct folder *f, const char *name, const struct buf *text, struct err *err) must_check;
-/* Seals and renames; with `replace` a folder of that name goes first. */
-int folder_publish(struct folder *f, bool replace, struct err *err) must_check;
+/* Seals and renames; a folder of that name, from whatever run, makes way. */
+int folder_publish(struct folder *f, struct err *err) must_check;
 /* "/a/b/model" -> "/a/b" and "model"; "model" -> "." and "model". */
 int folder_split(const char *path, char ret_parent[static FILE_PATH_MAX], const char **ret_name,
 	struct err *err) must_check;

@@ -78,7 +78,7 @@ int hf_model_write(const struct hf_model *m, const char *dir, int64_t step,
 		rc = hf_model_describe(m, &f, err);
 	if (rc == 0)
 		rc = folder_add_text(&f, "trainyard.json", summary, err);
-	return rc < 0 ? rc : folder_publish(&f, true, err);
+	return rc < 0 ? rc : folder_publish(&f, err);
 }
 
 int hf_model_read_adapters(

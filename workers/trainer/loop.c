@@ -257,7 +257,6 @@ static int follow_save(struct run *r, bool wait, struct err *err)
  * and it is waited for. One is written at a time: the next waits for the one before. */
 static int save(struct run *r, bool must, struct err *err)
 {
-	bool whole = false;
 	int rc = 0;
 	if (r->saved_step == r->step)
 		return must ? follow_save(r, true, err) : 0;
@@ -270,12 +269,10 @@ static int save(struct run *r, bool must, struct err *err)
 	r->saving_since_us = now_us(r);
 	r->saving_metrics = r->s->metrics;
 	if (rc == 0)
-		rc = saver_begin(r->saver, &r->s->metrics, r->parent, &whole, err);
+		rc = saver_begin(r->saver, &r->s->metrics, r->parent, err);
 	if (rc < 0)
 		return rc;
 	r->saved_step = r->step;
-	if (whole)
-		return tell_saved(r, err);
 	return must ? follow_save(r, true, err) : 0;
 }
 

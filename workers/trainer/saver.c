@@ -69,18 +69,14 @@ static void *save(void *arg)
 	return NULL;
 }
 
-int saver_begin(struct saver *s, const struct summary_metrics *metrics, const char *parent,
-	bool *ret_whole, struct err *err)
+int saver_begin(
+	struct saver *s, const struct summary_metrics *metrics, const char *parent, struct err *err)
 {
-	bool whole = false;
 	if (s->begun)
 		return err_set(err, ERR_CONFLICT, NULL, "a checkpoint is being written already");
-	int rc = checkpoint_begin(s->checkpoint, metrics, parent, &whole, err);
+	int rc = checkpoint_begin(s->checkpoint, metrics, parent, err);
 	if (rc < 0)
 		return rc;
-	*ret_whole = whole;
-	if (whole)
-		return 0;
 	s->err = (struct err){ 0 };
 	s->code = 0;
 	s->stage = STAGE_READING;
@@ -162,10 +158,4 @@ void saver_destroy(struct saver *s)
 	pthread_mutex_destroy(&s->lock);
 	checkpoint_destroy(s->checkpoint);
 	free(s);
-}
-
-void saver_destroyp(struct saver **s)
-{
-	saver_destroy(*s);
-	*s = NULL;
 }

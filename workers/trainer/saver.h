@@ -20,12 +20,10 @@ typedef void (*saver_waiting_fn)(void *ctx);
 int saver_create(const struct hf_model *m, struct saver **ret, struct err *err) must_check;
 /* Waits for a checkpoint that is being written; NULL is fine. */
 void saver_destroy(struct saver *s);
-void saver_destroyp(struct saver **s);
 
-/* Between two steps, when none is being written (saver_busy). *ret_whole: the step's folder is
- * there already, and nothing was begun. */
+/* Between two steps, when none is being written (saver_busy). */
 int saver_begin(struct saver *s, const struct summary_metrics *metrics, const char *parent,
-	bool *ret_whole, struct err *err) must_check;
+	struct err *err) must_check;
 /* A checkpoint was begun and its end has not been told yet. */
 bool saver_busy(const struct saver *s);
 /* The tensors are still being read: whoever changes weights calls saver_hold first. */

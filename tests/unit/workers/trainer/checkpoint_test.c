@@ -86,6 +86,32 @@ static void a_resumed_training_has_the_same_bits(void **state)
 	}
 }
 
+/* A folder of that name that another run left is no checkpoint of this one. */
+static void another_run_s_checkpoint_is_replaced(void **state)
+{
+	struct fixture *f = *state;
+	struct err err = { 0 };
+	char dir[200];
+	const char *parent = fixture_path(f, "shared");
+	const int64_t before = f->spec.seed;
+	assert_int_equal(file_mkdir(parent, &err), 0);
+	snprintf(dir, sizeof(dir), "%s/step-1", parent);
+	for (int i = 0; i < 2; i++) {
+		f->spec.seed = before + i;
+		struct session *s = open_session(f, NULL);
+		(void)step(s);
+		assert_int_equal(save(s, parent), 1);
+		double next = step(s);
+		session_close(s);
+		s = open_session(f, dir); /* refuses a state of another seed */
+		double again = step(s);
+		assert_memory_equal(&again, &next, sizeof(next));
+		session_close(s);
+	}
+	f->spec.seed = before;
+	assert_true(access(fixture_path(f, "shared/.writing-old"), F_OK) < 0);
+}
+
 static void refused(struct fixture *f, const char *dir)
 {
 	struct err err = { 0 };
@@ -202,11 +228,10 @@ static void train_and_save_for_ever(struct fixture *f, const char *parent)
 	assert_int_equal(saver_create(&model, &w.saver, &err), 0);
 	engine_trace(s->engine, on_operation, &w);
 	for (;;) {
-		bool whole;
 		(void)step(s);
 		if (saver_busy(w.saver))
 			assert_int_equal(saver_finish(w.saver, NULL, NULL, &err), 0);
-		assert_int_equal(saver_begin(w.saver, &s->metrics, parent, &whole, &err), 0);
+		assert_int_equal(saver_begin(w.saver, &s->metrics, parent, &err), 0);
 	}
 }
 
@@ -319,6 +344,7 @@ int main(void)
 		/* First: it forks, and a forked OpenMP cannot go on once it has threads. */
 		cmocka_unit_test(a_kill_at_any_moment_leaves_whole_checkpoints),
 		cmocka_unit_test(a_resumed_training_has_the_same_bits),
+		cmocka_unit_test(another_run_s_checkpoint_is_replaced),
 		cmocka_unit_test(a_checkpoint_of_another_format_is_refused),
 		cmocka_unit_test(a_checkpoint_of_another_model_is_refused),
 		cmocka_unit_test(a_torn_checkpoint_is_refused),

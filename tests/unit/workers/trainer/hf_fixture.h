@@ -90,7 +90,7 @@ FIXTURE_FN const char *hf_fixture_publish(const struct fixture *x, const struct 
 	struct folder folder;
 	if (folder_begin(&folder, x->dir, ".writing", name, 0, &err) < 0 ||
 		hf_weights_write(&f->weights, stem, o, &folder, &err) < 0 ||
-		folder_publish(&folder, true, &err) < 0)
+		folder_publish(&folder, &err) < 0)
 		fail_msg("%s", err.message);
 	return fixture_path(x, name);
 }

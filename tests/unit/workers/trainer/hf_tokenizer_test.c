@@ -22,7 +22,7 @@ static void write_all(struct fixture *f, const struct job_spec *spec, const char
 	struct hf_tokenizer t;
 	if (hf_tokenizer_open(spec, path, &t, &err) < 0 ||
 		folder_begin(&folder, f->dir, ".writing", "tok", 0, &err) < 0 ||
-		hf_tokenizer_write(&t, spec, &folder, &err) < 0 || folder_publish(&folder, true, &err) < 0)
+		hf_tokenizer_write(&t, spec, &folder, &err) < 0 || folder_publish(&folder, &err) < 0)
 		fail_msg("%s", err.message);
 	hf_tokenizer_close(&t);
 }
