@@ -26,7 +26,7 @@ static const struct {
 		BIT(SPEC_FORMAT_IDX) | BIT(SPEC_FORMAT_NPY) | BIT(SPEC_FORMAT_IMAGE_TAR) },
 	[SPEC_REGRESSION] = { BIT(SPEC_MLP), FORMATS_TABLE },
 	[SPEC_CLASSIFICATION] = { BIT(SPEC_MLP), FORMATS_TABLE },
-	[SPEC_CLICK_THROUGH] = { BIT(SPEC_DLRM), BIT(SPEC_FORMAT_CSV) | BIT(SPEC_FORMAT_NPY) },
+	[SPEC_CLICK_THROUGH] = { BIT(SPEC_DLRM), BIT(SPEC_FORMAT_CSV) },
 };
 
 static int check_combination(const struct job_spec *s, struct err *err)
@@ -151,7 +151,25 @@ static int check_scope(const struct job_spec *s, struct err *err)
 	if (s->checkpointing != SPEC_KEEP_ALL && !spec_is_language(s))
 		return err_set(err, ERR_INVALID_VALUE, "$.activation_checkpointing",
 			"only models of the families gpt2 and llama can recompute activations: use none");
+	if (s->hyper.dropout > 0 && s->model.family == SPEC_DLRM)
+		return err_set(err, ERR_INVALID_VALUE, "$.hyperparameters.dropout",
+			"models of the family dlrm have no dropout: use 0");
+	bool squares = s->task == SPEC_REGRESSION, clicks = s->task == SPEC_CLICK_THROUGH;
+	if (s->hyper.label_smoothing > 0 && (squares || clicks))
+		return err_set(err, ERR_INVALID_VALUE, "$.hyperparameters.label_smoothing",
+			"only losses over classes smooth labels, not that of %s: use 0",
+			squares ? "regression" : "click_through");
 	return 0;
+}
+
+/* The distinct rows that a step looks up in a table are counted in int32. */
+static int check_look_ups(const struct job_spec *s, struct err *err)
+{
+	if (s->model.family != SPEC_DLRM || s->hyper.batch_size * s->model.lookups <= INT32_MAX)
+		return 0;
+	return err_set(err, ERR_PLAN_TOO_LARGE, "$.hyperparameters.batch_size",
+		"batch_size (%lld) times lookups (%lld) must be at most %d", (long long)s->hyper.batch_size,
+		(long long)s->model.lookups, INT32_MAX);
 }
 
 int plan_check(const struct job_spec *s, struct err *err)
@@ -163,5 +181,7 @@ int plan_check(const struct job_spec *s, struct err *err)
 		rc = check_dims(s, err);
 	if (!rc)
 		rc = check_batch(&s->hyper, err);
+	if (!rc)
+		rc = check_look_ups(s, err);
 	return rc ? rc : check_shares(s, err);
 }

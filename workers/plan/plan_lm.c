@@ -216,6 +216,7 @@ void plan_lm_build(struct plan_lm *lm)
 	(void)plan_build_count(
 		b, lm->rows / lm->t * lm->heads, lm->t + SCRATCH_PADDING, lm->head_size + SCRATCH_PADDING);
 	(void)plan_build_count(b, lm->rows, lm->vocab, 1);
+	(void)plan_build_count(b, lm->rows, b->spec->lora.rank, 1);
 	if (b->code)
 		return;
 	inputs(lm);

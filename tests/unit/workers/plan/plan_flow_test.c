@@ -28,7 +28,6 @@ static const char *const access_of[PLAN_OP_COUNT] = {
 	[PLAN_OP_LINEAR_BACKWARD_DATA] = "rrwrr",
 	[PLAN_OP_LINEAR_BACKWARD_WEIGHT] = "rrmm",
 	[PLAN_OP_GELU] = "rw",
-	[PLAN_OP_GELU_BACKWARD] = "rrw",
 	[PLAN_OP_RELU_BACKWARD] = "rrw",
 	[PLAN_OP_ADD] = "rm",
 	[PLAN_OP_DROPOUT] = "rw",
@@ -438,7 +437,8 @@ static struct job_spec random_spec(void)
 	s.precision = (enum spec_precision)draw(0, 2);
 	s.hyper.optimizer = draw(0, 2) ? SPEC_ADAMW : SPEC_SGD;
 	s.hyper.momentum = draw(0, 1) ? 0.9 : 0;
-	s.hyper.dropout = draw(0, 1) ? 0.1 : 0;
+	bool drops = draw(0, 1) && s.model.family != SPEC_DLRM;
+	s.hyper.dropout = drops ? 0.1 : 0;
 	s.hyper.ema_decay = draw(0, 1) ? 0.999 : 0;
 	s.hyper.micro_batch_size = draw(1, 4);
 	s.hyper.batch_size = s.hyper.micro_batch_size * draw(1, 3);

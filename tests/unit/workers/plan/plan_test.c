@@ -164,6 +164,11 @@ static void test_refused(void **state)
 	refuse(fixture_gpt2(2, 2, 20, 12, 256), s.device_count = 2, ERR_INVALID_VALUE,
 		"$.resources.count");
 	refuse(fixture_cnn(), s.task = SPEC_REGRESSION, ERR_INVALID_VALUE, "$.task");
+	refuse(fixture_dlrm(), s.hyper.dropout = 0.1, ERR_INVALID_VALUE, "$.hyperparameters.dropout");
+	refuse(fixture_dlrm(), s.hyper.label_smoothing = 0.1, ERR_INVALID_VALUE,
+		"$.hyperparameters.label_smoothing");
+	refuse(fixture_mlp(), s.task = SPEC_REGRESSION;
+		   s.hyper.label_smoothing = 0.1, ERR_INVALID_VALUE, "$.hyperparameters.label_smoothing");
 	refuse(fixture_cnn(), s.model.channel_count = 6, ERR_INVALID_VALUE, "$.model.config.channels");
 	refuse(fixture_cnn(), s.data.format = SPEC_FORMAT_TEXT, ERR_INVALID_VALUE, "$.data.format");
 	refuse(fixture_gpt2(2, 1, 256, 1 << 21, 256),
@@ -178,6 +183,12 @@ static void test_refused(void **state)
 	refuse(fixture_mlp(), s.lora.rank = 4, ERR_INVALID_VALUE, "$.lora");
 	refuse(fixture_dlrm(), s.task = SPEC_CLASSIFICATION, ERR_INVALID_VALUE, "$.task");
 	refuse(fixture_dlrm(), s.data.format = SPEC_FORMAT_TEXT, ERR_INVALID_VALUE, "$.data.format");
+	refuse(fixture_dlrm(), s.data.format = SPEC_FORMAT_NPY, ERR_INVALID_VALUE, "$.data.format");
+	refuse(fixture_dlrm(), s.hyper.batch_size = 1 << 20; s.hyper.micro_batch_size = 1;
+		   s.model.lookups = 1 << 11, ERR_PLAN_TOO_LARGE, "$.hyperparameters.batch_size");
+	static const char *const modules[] = { "c_attn" };
+	refuse(fixture_gpt2(1, 1, 8, 1 << 20, 256), fixture_lora(&s, 1 << 24, 1, modules);
+		   s.hyper.batch_size = s.hyper.micro_batch_size = 1 << 4, ERR_PLAN_TOO_LARGE, "$.model");
 	refuse(
 		fixture_mlp(), s.model.hidden[0] = INT64_MAX, ERR_INVALID_VALUE, "$.model.config.hidden");
 	refuse(fixture_mlp(), s.model.hidden[0] = 0, ERR_INVALID_VALUE, "$.model.config.hidden");

@@ -185,7 +185,7 @@ static struct job_spec dlrm(void)
 {
 	struct job_spec s = fixture_cnn();
 	s.task = SPEC_CLICK_THROUGH;
-	s.data.format = SPEC_FORMAT_NPY;
+	s.data.format = SPEC_FORMAT_CSV;
 	s.model = (struct spec_model){ .family = SPEC_DLRM,
 		.dense_features = 13,
 		.embedding_dim = 64,
