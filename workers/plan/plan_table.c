@@ -108,8 +108,10 @@ static void add(struct group *groups, int *count, const struct plan *p, const st
 		(groups[i].kind != g.kind || groups[i].recompute != g.recompute ||
 			strcmp(groups[i].name, g.name) != 0))
 		i++;
-	if (i == GROUPS_MAX)
-		return;
+	if (i >= GROUPS_MAX) { /* one more, for all that have no place */
+		i = GROUPS_MAX;
+		g = (struct group){ .name = "(others)", .kind = PLAN_OP_COUNT };
+	}
 	if (i == *count)
 		groups[(*count)++] = g;
 	double flops_rate =
@@ -147,13 +149,14 @@ static void write_longest(
 	for (int i = 0; i < count && i < ROWS_MAX; i++)
 		buf_printf(out, "%5.1f%% %9.3g %6d %9.3g %9.3g  %-24s %s%s\n",
 			100 * groups[i].seconds / sum, groups[i].seconds * 1e3, groups[i].count,
-			groups[i].flops * 1e-9, groups[i].bytes * 1e-6, plan_op_word(groups[i].kind),
-			groups[i].name, groups[i].recompute ? " (again)" : "");
+			groups[i].flops * 1e-9, groups[i].bytes * 1e-6,
+			groups[i].kind < PLAN_OP_COUNT ? plan_op_word(groups[i].kind) : "", groups[i].name,
+			groups[i].recompute ? " (again)" : "");
 }
 
 int plan_table_write(const struct plan *p, struct buf *out, struct err *err)
 {
-	cleanup(freep) struct group *groups = calloc(GROUPS_MAX, sizeof(*groups));
+	cleanup(freep) struct group *groups = calloc(GROUPS_MAX + 1, sizeof(*groups));
 	if (!groups)
 		return err_set(err, ERR_NO_MEMORY, NULL, "no memory for the table");
 	int count = 0;

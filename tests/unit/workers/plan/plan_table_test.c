@@ -69,11 +69,36 @@ static void test_every_family(void **state)
 	}
 }
 
+/* What has no row of its own is in one together: the shares still add up. */
+static void test_others(void **state)
+{
+	enum { OPS = 600, NAME = 16 };
+	struct job_spec s = fixture_mlp();
+	struct plan *p = fixture_compile(&s), many = *p;
+	char names[OPS][NAME];
+	struct plan_op ops[OPS];
+	for (int i = 0; i < OPS; i++) {
+		snprintf(names[i], NAME, "op_%d", i);
+		ops[i] = (struct plan_op){ .name = names[i], .kind = PLAN_OP_ADD, .flops = 1e9 };
+		ops[i].phase = PLAN_OPTIMIZE;
+	}
+	many.ops = ops;
+	many.op_count = OPS;
+	struct buf out;
+	buf_init(&out, 64 * 1024);
+	assert_int_equal(plan_table_write(&many, &out, &err), 0);
+	expect(&out, "%5.1f%% ", 100.0 * (OPS - 512) / OPS);
+	expect(&out, " %6d %9.3g %9.3g  %-24s (others)\n", OPS - 512, OPS - 512.0, 0.0, "");
+	buf_finish(&out);
+	plan_destroy(p);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_gpt2),
 		cmocka_unit_test(test_every_family),
+		cmocka_unit_test(test_others),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
