@@ -36,9 +36,7 @@ int hf_model_describe(const struct hf_model *m, struct folder *f, struct err *er
 int hf_model_weights(const struct hf_model *m, const struct hf_weights *w, int64_t batches,
 	struct folder *f, struct err *err)
 {
-	struct hf_weights_options o = {
-		.adapters = m->spec->lora.rank > 0, .batches = batches, .shard_bytes = m->shard_bytes
-	};
+	struct hf_weights_options o = { .adapters = m->spec->lora.rank > 0, .batches = batches };
 	return hf_weights_write(w, hf_model_stem(m->spec), &o, f, err);
 }
 
@@ -46,13 +44,13 @@ static int write_rest(const struct hf_model *m, const struct hf_weights *w, int6
 	struct folder *f, struct err *err)
 {
 	bool lora = m->spec->lora.rank > 0;
-	struct hf_weights_options o = { .batches = batches, .shard_bytes = m->shard_bytes };
+	struct hf_weights_options o = { .batches = batches };
 	int rc = 0;
 	if (lora && !m->base_elsewhere)
 		rc = hf_weights_write(w, "model", &o, f, err);
 	o.adapters = lora;
 	o.averages = true;
-	if (rc == 0 && m->spec->hyper.ema_decay > 0)
+	if (rc == 0 && m->spec->hyper.ema_decay > 0 && batches > 0) /* the first step makes them */
 		rc = hf_weights_write(w, lora ? "ema_adapter_model" : "ema", &o, f, err);
 	return rc;
 }

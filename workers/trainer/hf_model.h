@@ -23,7 +23,6 @@ struct hf_model {
 	const struct plan *plan;
 	const struct hf_tokenizer *tokenizer;
 	bool base_elsewhere; /* LoRA: the base lies in files already and is not written again */
-	int64_t shard_bytes; /* 0 = HF_SHARD_BYTES */
 };
 
 /* config.json, generation_config.json, adapter_config.json and the tokenizer's files. */
@@ -33,7 +32,7 @@ int hf_model_describe(const struct hf_model *m, struct folder *f, struct err *er
 int hf_model_weights(const struct hf_model *m, const struct hf_weights *w, int64_t batches,
 	struct folder *f, struct err *err) must_check;
 /* Writes and publishes dir, replacing one that is there: everything above, the base of adapters
- * unless it lies elsewhere, averages as "ema", and trainyard.json with the text of `summary`. */
+ * unless it lies elsewhere, averages as "ema" (none before the first step), and trainyard.json with the text of `summary`. */
 int hf_model_write(const struct hf_model *m, const char *dir, int64_t step,
 	const struct buf *summary, struct err *err) must_check;
 

@@ -313,6 +313,24 @@ static void a_model_is_replaced_whole(void **state)
 	session_close(s);
 }
 
+/* They are zeros until the first update. */
+static void there_are_no_averages_before_the_first_step(void **state)
+{
+	struct fixture *f = *state;
+	struct err err = { 0 };
+	const char *dir = fixture_path(f, "averages");
+	const double before = f->spec.hyper.ema_decay;
+	f->spec.hyper.ema_decay = 0.9;
+	struct session *s = open_session(f, NULL);
+	f->spec.hyper.ema_decay = before;
+	assert_int_equal(session_write_model(s, dir, &err), 0);
+	assert_false(file_exists(fixture_path(f, "averages/ema.safetensors")));
+	(void)step(s);
+	assert_int_equal(session_write_model(s, dir, &err), 0);
+	assert_true(file_exists(fixture_path(f, "averages/ema.safetensors")));
+	session_close(s);
+}
+
 static void a_plan_larger_than_the_device_is_refused_with_both_figures(void **state)
 {
 	struct fixture *f = *state;
@@ -349,6 +367,7 @@ int main(void)
 		cmocka_unit_test(a_checkpoint_of_another_model_is_refused),
 		cmocka_unit_test(a_torn_checkpoint_is_refused),
 		cmocka_unit_test(a_model_is_replaced_whole),
+		cmocka_unit_test(there_are_no_averages_before_the_first_step),
 		cmocka_unit_test(a_plan_larger_than_the_device_is_refused_with_both_figures),
 	};
 	return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
