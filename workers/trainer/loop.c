@@ -10,13 +10,17 @@
 #include "workers/trainer/saver.h"
 #include "workers/trainer/spike.h"
 
+#include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 enum {
 	MESSAGE_MAX = 16 * 1024,
 	SAMPLE_ID_CHARS = 21, /* of one id in a message */
 	KEEP_MAX = LOOP_FOLDERS_MAX / 2,
+	MODEL_ALIVE_S = 1, /* between two signs of life while the model is written */
 };
 
 struct folder_sent {
@@ -109,32 +113,32 @@ static void on_operation(
 		saver_hold(r->saver, still_alive, r);
 }
 
-static int end_profile(struct run *r, const struct engine_step *now, struct err *err)
+/* Enough has been traced, or the run is over. */
+static int end_profile(struct run *r, struct err *err)
 {
-	if (now != NULL) {
-		int rc = profile_end(r->profile, now, err);
-		if (rc < 0)
-			return rc;
-	}
-	return profile_summary(r->profile, err);
+	int rc = r->profile != NULL ? profile_summary(r->profile, err) : 0;
+	profile_destroy(r->profile);
+	r->profile = NULL;
+	return rc;
 }
 
 static int step_engine(struct run *r, struct engine_step *now, struct err *err)
 {
-	if (r->profile != NULL && !profile_begin(r->profile)) {
-		profile_destroy(r->profile);
-		r->profile = NULL;
-	}
+	int rc = 0;
+	if (r->profile != NULL && !profile_begin(r->profile))
+		rc = end_profile(r, err);
+	if (rc < 0)
+		return rc;
 	bool watch = r->profile != NULL || saver_reading(r->saver);
 	engine_trace(r->s->engine, watch ? on_operation : NULL, r);
 	int64_t begin = now_us(r);
-	int rc = engine_step(r->s->engine, now, err);
+	rc = engine_step(r->s->engine, now, err);
 	if (rc < 0)
 		return rc;
 	r->last_us = (double)(now_us(r) - begin);
 	r->step_us = r->step_us == 0 ? r->last_us : 0.9 * r->step_us + 0.1 * r->last_us;
 	r->step_us_max = r->last_us > r->step_us_max ? r->last_us : 0.95 * r->step_us_max;
-	return r->profile == NULL ? 0 : end_profile(r, now->non_finite ? NULL : now, err);
+	return r->profile == NULL || now->non_finite ? 0 : profile_end(r->profile, now, err);
 }
 
 /* A loss that went up and stays there. Without shuffling the data may be the reason: then it is
@@ -240,6 +244,14 @@ static int tell_saved(struct run *r, struct err *err)
 	return unsaved < 0 ? unsaved : 0;
 }
 
+/* What cannot be written is our failure, whatever it is (a path, memory): never the customer's. */
+static int ours(int rc, struct err *err)
+{
+	if (rc < 0)
+		err->code = ERR_INTERNAL;
+	return rc < 0 ? ERR_INTERNAL : rc;
+}
+
 /* Tells of the checkpoint that is being written, once it is there; `wait`: not before. */
 static int follow_save(struct run *r, bool wait, struct err *err)
 {
@@ -250,7 +262,7 @@ static int follow_save(struct run *r, bool wait, struct err *err)
 		code = saver_finish(r->saver, still_alive, r, err);
 	else if (!saver_over(r->saver, &code, err))
 		return 0;
-	return code < 0 ? code : tell_saved(r, err);
+	return code < 0 ? ours(code, err) : tell_saved(r, err);
 }
 
 /* A periodic checkpoint is skipped while too many wait for the yard; the last one (`must`) never,
@@ -269,7 +281,7 @@ static int save(struct run *r, bool must, struct err *err)
 	r->saving_since_us = now_us(r);
 	r->saving_metrics = r->s->metrics;
 	if (rc == 0)
-		rc = saver_begin(r->saver, &r->s->metrics, r->parent, err);
+		rc = ours(saver_begin(r->saver, &r->s->metrics, r->parent, err), err);
 	if (rc < 0)
 		return rc;
 	r->saved_step = r->step;
@@ -357,14 +369,48 @@ static bool must_leave(struct run *r, struct loop_result *ret)
 	return true;
 }
 
+struct model_writer {
+	const struct session *session;
+	char path[FILE_PATH_MAX];
+	int code;
+	struct err err;
+};
+
+static void *write_model(void *arg)
+{
+	struct model_writer *w = arg;
+	w->code = session_write_model(w->session, w->path, &w->err);
+	return NULL;
+}
+
+/* A large model takes longer than a silence is borne: this thread goes on telling. */
+static int write_model_alive(struct run *r, struct model_writer *w, struct err *err)
+{
+	pthread_t thread;
+	int rc = pthread_create(&thread, NULL, write_model, w);
+	if (rc != 0)
+		return err_errno(err, ERR_INTERNAL, rc, "no thread for the model");
+	do {
+		struct timespec until;
+		still_alive(r);
+		clock_gettime(CLOCK_MONOTONIC, &until);
+		until.tv_sec += MODEL_ALIVE_S;
+		rc = pthread_clockjoin_np(thread, NULL, CLOCK_MONOTONIC, &until);
+	} while (rc == ETIMEDOUT);
+	still_alive(r);
+	if (w->code < 0)
+		*err = w->err;
+	return w->code;
+}
+
 static int finish_model(struct run *r, struct loop_result *ret, struct err *err)
 {
-	char path[FILE_PATH_MAX];
-	int rc = file_join(path, r->l->dir, r->l->model_dir, err);
+	struct model_writer w = { .session = r->s };
+	int rc = file_join(w.path, r->l->dir, r->l->model_dir, err);
 	if (rc == 0)
-		rc = session_write_model(r->s, path, err);
+		rc = write_model_alive(r, &w, err);
 	if (rc < 0)
-		return rc;
+		return ours(rc, err);
 	ret->has_model = true;
 	finish(ret, "succeeded", NULL, "");
 	return 0;
@@ -432,9 +478,10 @@ void loop_run(const struct loop *l, struct loop_result *ret)
 	int rc = begin(&r, &err);
 	if (rc == 0)
 		rc = train(&r, ret, &err);
+	int end = end_profile(&r, rc < 0 ? NULL : &err);
+	rc = rc < 0 ? rc : end;
 	engine_trace(l->session->engine, NULL, NULL);
 	saver_destroy(r.saver);
-	profile_destroy(r.profile);
 	if (rc < 0) {
 		finish(ret, "failed", session_reason(rc), err.message);
 		ret->has_model = false;

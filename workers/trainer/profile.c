@@ -3,6 +3,7 @@
 #include "workers/trainer/profile.h"
 
 #include "core/base/file.h"
+#include "core/base/num.h"
 #include "core/json/writer.h"
 
 #include <stdio.h>
@@ -255,7 +256,7 @@ int profile_summary(const struct profile *p, struct err *err)
 		json_field_str(&w, "kind", plan_op_word(t->kind));
 		json_field_str(&w, "phase", plan_phase_word(t->phase));
 		json_field_i64(&w, "count", t->count);
-		json_field_f64(&w, "ms_per_step", (double)t->ns / 1e6 / (double)p->steps_done);
+		json_field_f64(&w, "ms_per_step", (double)t->ns / 1e6 / (double)num_max(p->steps_done, 1));
 		json_field_f64(&w, "share", all > 0 ? (double)t->ns / all : 0);
 		json_field_f64(&w, "gflop_per_s", t->ns > 0 ? t->flops / (double)t->ns : 0);
 		json_field_f64(&w, "gbyte_per_s", t->ns > 0 ? t->bytes / (double)t->ns : 0);

@@ -33,5 +33,5 @@ void profile_op(
 	struct profile *p, const struct plan_op *op, int64_t micro, int64_t begin_ns, int64_t end_ns);
 /* After the step: writes <dir>/step-N.json. */
 int profile_end(struct profile *p, const struct engine_step *step, struct err *err) must_check;
-/* Writes <dir>/summary.json over all steps traced. */
+/* Writes <dir>/summary.json over all steps traced: once, when tracing ends. */
 int profile_summary(const struct profile *p, struct err *err) must_check;

@@ -21,6 +21,7 @@ struct notes {
 	int64_t checkpoint_step;
 	int64_t now_step;
 	bool checkpoint_given;
+	int alive;                  /* signs of life since the last message */
 	struct clock_manual *clock; /* moved on with each sign of life, when not NULL */
 };
 
@@ -38,6 +39,7 @@ static int on_message(
 	snprintf(n->json[n->count], sizeof(n->json[0]), "%s", json);
 	if (strcmp(n->t[n->count], "checkpoint") == 0 || strcmp(n->t[n->count], "training") == 0)
 		assert_false(droppable);
+	n->alive = 0;
 	n->count++;
 	if (ret_seq != NULL)
 		*ret_seq = n->count;
@@ -68,6 +70,7 @@ static void on_alive(void *ctx, int64_t step)
 {
 	struct notes *n = ctx;
 	n->now_step = step;
+	n->alive++;
 	if (n->clock != NULL)
 		clock_manual_advance(n->clock, ALIVE_US);
 }
@@ -139,6 +142,7 @@ static void a_whole_run_tells_everything_in_order(void **state)
 	assert_true(where(&n, "step", 6) < where(&n, "evaluation", 6));
 	assert_true(where(&n, "evaluation", 12) < where(&n, "checkpoint", 12));
 	assert_int_equal(where(&n, "checkpoint", 12), n.count - 1);
+	assert_true(n.alive >= 3); /* after the checkpoint, before the model, after it */
 	assert_false(exists(f, "run/checkpoints/step-4")); /* keep 2 */
 	assert_true(exists(f, "run/checkpoints/step-8"));
 	assert_int_equal(manifest_verify(fixture_path(f, "run/model"), &m, &err), 0);
@@ -189,6 +193,42 @@ static void orders_are_followed(void **state)
 		assert_int_equal(r.step, 5);
 		assert_int_equal(where(&n, "checkpoint", 5), n.count - 1);
 	}
+}
+
+/* The disk refuses: not the customer's doing, and no lack of the device's memory. */
+static void what_cannot_be_written_is_our_failure(void **state)
+{
+	struct fixture *f = *state;
+	struct notes n = { .acked = INT64_MAX };
+	struct loop_result r;
+	struct err err = { 0 };
+	struct session *s = NULL;
+	char dir[FILE_PATH_MAX];
+	/* So deep that the checkpoint's folder has a path, and its files have none. */
+	int bytes = snprintf(dir, sizeof(dir), "%s", fixture_path(f, "deep"));
+	while (bytes < FILE_PATH_MAX - 45) {
+		assert_int_equal(file_mkdir(dir, &err), 0);
+		int more = FILE_PATH_MAX - 45 - bytes;
+		bytes += snprintf(dir + bytes, sizeof(dir) - (size_t)bytes, "/%0*d",
+			more > 100         ? 50
+				: more - 1 > 0 ? more - 1
+							   : 1,
+			0);
+	}
+	assert_int_equal(file_mkdir(dir, &err), 0);
+	assert_int_equal(session_open(&f->spec, &f->inputs, &s, &err), 0);
+	struct loop l = { .session = s,
+		.reporter = &reporter,
+		.reporter_ctx = &n,
+		.clock = clock_system(),
+		.dir = dir,
+		.model_dir = "model" };
+	loop_run(&l, &r);
+	session_close(s);
+	assert_string_equal(r.outcome, "failed");
+	assert_non_null(strstr(r.message, "too long"));
+	assert_string_equal(r.reason, "platform_error");
+	assert_true(r.step > 0);
 }
 
 static void a_checkpoint_is_taken_when_asked_for(void **state)
@@ -382,6 +422,7 @@ int main(void)
 		cmocka_unit_test(a_whole_run_tells_everything_in_order),
 		cmocka_unit_test(steps_are_thinned_out_but_never_the_last),
 		cmocka_unit_test(orders_are_followed),
+		cmocka_unit_test(what_cannot_be_written_is_our_failure),
 		cmocka_unit_test(a_checkpoint_is_taken_when_asked_for),
 		cmocka_unit_test(a_slow_yard_skips_periodic_checkpoints_only),
 		cmocka_unit_test(a_resumed_run_ends_the_same),

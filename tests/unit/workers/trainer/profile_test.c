@@ -125,6 +125,22 @@ static void only_so_many_steps_are_traced(void **state)
 	assert_true(fabs(json_f64_or(json_get(last, "gbyte_per_s"), 0) - 4000) < 1e-6);
 }
 
+/* The first step failed, or there was none. */
+static void no_step_has_a_summary_too(void **state)
+{
+	struct fixture *f = *state;
+	struct err err = { 0 };
+	cleanup(profile_destroyp) struct profile *p = NULL;
+	assert_int_equal(profile_create(&plan, fixture_path(f, "profile"), 2, &p, &err), 0);
+	assert_true(profile_begin(p));
+	profile_op(p, &ops[0], 0, now_ns(), now_ns() + 1000);
+	assert_int_equal(profile_summary(p, &err), 0);
+	cleanup(json_doc_freep) struct json_doc *doc = read_json(f, "profile/summary.json");
+	const struct json_val *first = json_array_at(json_get(json_doc_root(doc), "operations"), 0);
+	assert_int_equal(json_i64_or(json_get(json_doc_root(doc), "steps"), -1), 0);
+	assert_true(json_f64_or(json_get(first, "ms_per_step"), -1) > 0);
+}
+
 /* A step that was tried again has more operations than the plan: they are counted. */
 static void operations_beyond_the_room_are_counted(void **state)
 {
@@ -147,6 +163,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_step_is_a_trace),
 		cmocka_unit_test(only_so_many_steps_are_traced),
+		cmocka_unit_test(no_step_has_a_summary_too),
 		cmocka_unit_test(operations_beyond_the_room_are_counted),
 	};
 	return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
