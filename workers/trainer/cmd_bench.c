@@ -99,8 +99,8 @@ static int run(void *ctx, struct err *err)
 	if (rc < 0)
 		return rc;
 	write_result(c, &m, &text);
-	fputs(buf_cstr(&text), stdout);
-	return COMMAND_OK;
+	rc = options_print(&text, err);
+	return rc < 0 ? rc : COMMAND_OK;
 }
 
 int cmd_bench(int argc, char **argv)

@@ -9,6 +9,7 @@
 #include "core/json/reader.h"
 #include "core/json/writer.h"
 #include "core/spec/spec_json.h"
+#include "workers/trainer/folder.h"
 #include "workers/trainer/measure.h"
 #include "workers/trainer/options.h"
 
@@ -214,30 +215,32 @@ static void write_rates(const struct calibrate_command *c, const struct rates *l
 static int split(const char *text, char (*ret_names)[8], int *ret_count, struct err *err)
 {
 	static const char *const known[] = { "fp32", "bf16", "fp16" };
+	bool seen[ARRAY_LEN(known)] = { false };
 	*ret_count = 0;
-	while (*text != '\0') {
+	for (;;) {
 		size_t bytes = strcspn(text, ","), i = 0;
 		while (i < ARRAY_LEN(known) &&
 			(strlen(known[i]) != bytes || strncmp(known[i], text, bytes) != 0))
 			i++;
-		if (i == ARRAY_LEN(known) || *ret_count == (int)ARRAY_LEN(known))
+		if (i == ARRAY_LEN(known) || seen[i])
 			return err_set(err, ERR_INVALID_VALUE, "--precision",
-				"a list of fp32, bf16 and fp16, like fp32,bf16");
+				"a list of fp32, bf16 and fp16, each once, like fp32,bf16");
+		seen[i] = true;
 		snprintf(ret_names[(*ret_count)++], 8, "%s", known[i]);
-		text += bytes + (text[bytes] == ',');
+		if (text[bytes] == '\0')
+			return 0;
+		text += bytes + 1;
 	}
-	return 0;
 }
 
 static int write_out(const char *path, const struct buf *text, struct err *err)
 {
-	FILE *f = fopen(path, "we");
-	if (f == NULL)
-		return err_set(err, ERR_IO, "--out", "%s cannot be written", path);
-	size_t n = fwrite(text->data, 1, text->len, f);
-	return fclose(f) != 0 || n != text->len
-		? err_set(err, ERR_IO, "--out", "%s cannot be written", path)
-		: 0;
+	char parent[FILE_PATH_MAX];
+	const char *name = NULL;
+	if (text->failed != 0)
+		return err_set(err, text->failed, "--out", "the figures do not fit");
+	int rc = folder_split(path, parent, &name, err);
+	return rc < 0 ? rc : file_write_atomic(parent, name, text->data, text->len, err);
 }
 
 static int run(void *ctx, struct err *err)
@@ -257,7 +260,7 @@ static int run(void *ctx, struct err *err)
 	if (c->out != NULL)
 		rc = write_out(c->out, &text, err);
 	else
-		fputs(buf_cstr(&text), stdout);
+		rc = options_print(&text, err);
 	return rc < 0 ? rc : COMMAND_OK;
 }
 

@@ -31,7 +31,7 @@ static void write_parameters(const struct plan *p, struct buf *out)
 {
 	for (int i = 0; i < p->param_count; i++) {
 		const struct plan_param *t = &p->params[i];
-		const struct plan_buffer *kept = &p->buffers[t->master >= 0 ? t->master : t->weight];
+		const struct plan_buffer *kept = &p->buffers[t->master];
 		buf_printf(out, "%s %s %s [", t->name, plan_role_word(t->role), plan_type_word(kept->type));
 		for (int d = 0; d < t->rank; d++)
 			buf_printf(out, "%s%lld", d > 0 ? "," : "", (long long)t->shape[d]);
@@ -61,12 +61,9 @@ static int run(void *ctx, struct err *err)
 	} else {
 		rc = plan_table_write(plan, &text, err);
 	}
-	if (rc == 0 && text.failed != 0)
-		rc = err_set(err, text.failed, NULL, "the table does not fit");
-	if (rc < 0)
-		return rc;
-	fputs(buf_cstr(&text), stdout);
-	return COMMAND_OK;
+	if (rc == 0)
+		rc = options_print(&text, err);
+	return rc < 0 ? rc : COMMAND_OK;
 }
 
 int cmd_plan(int argc, char **argv)

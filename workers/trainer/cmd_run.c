@@ -181,7 +181,10 @@ static int run(void *ctx, struct err *err)
 		.dir = result.has_model ? "final" : NULL,
 	};
 	message_end(s, &end, &text);
-	printf("%s\n", buf_cstr(&text));
+	buf_char(&text, '\n');
+	rc = options_print(&text, err);
+	if (rc < 0)
+		return rc;
 	return strcmp(result.outcome, "succeeded") == 0 ? COMMAND_OK : COMMAND_FAILED;
 }
 

@@ -101,8 +101,9 @@ static int run(void *ctx, struct err *err)
 	json_field_str(&w, "format", spec_format_word(spec.data.format));
 	put_dataset(&w, &spec, plan);
 	json_end_object(&w);
-	printf("%s\n", buf_cstr(&text));
-	return COMMAND_OK;
+	buf_char(&text, '\n');
+	rc = options_print(&text, err);
+	return rc < 0 ? rc : COMMAND_OK;
 }
 
 int cmd_validate(int argc, char **argv)

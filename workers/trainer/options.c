@@ -6,7 +6,6 @@
 #include "workers/trainer/command.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 static const struct options_row *find(
@@ -60,7 +59,6 @@ static int take(const struct options_row *r, const char *value, struct err *err)
 {
 	int64_t count = 0;
 	double number = 0;
-	char *end = NULL;
 	switch (r->kind) {
 	case OPTIONS_FLAG: *(bool *)r->into = true; return 0;
 	case OPTIONS_TEXT:
@@ -72,8 +70,7 @@ static int take(const struct options_row *r, const char *value, struct err *err)
 		*(int64_t *)r->into = count;
 		return 0;
 	case OPTIONS_NUMBER:
-		number = strtod(value, &end);
-		if (end == value || *end != '\0' || !(number >= r->min && number <= r->max))
+		if (num_parse_f64(value, &number) < 0 || !(number >= r->min && number <= r->max))
 			return err_set(err, ERR_INVALID_VALUE, r->name, "\"%s\" is not a number from %g to %g",
 				value, r->min, r->max);
 		*(double *)r->into = number;
@@ -99,6 +96,8 @@ int options_parse(const struct options_row *rows, int count, int argc, char **ar
 			taken = true;
 			value = argv[i];
 		}
+		if (value != NULL && r->kind == OPTIONS_FLAG)
+			return err_set(err, ERR_INVALID_VALUE, r->name, "takes no value");
 		if (value == NULL && r->kind == OPTIONS_OPTIONAL)
 			value = "";
 		if (value == NULL && r->kind != OPTIONS_FLAG && ++i < argc)
@@ -116,6 +115,15 @@ static void print_error(const struct err *err)
 {
 	fprintf(
 		stderr, "trainyard-trainer: %s%s%s\n", err->param, err->param[0] ? ": " : "", err->message);
+}
+
+int options_print(const struct buf *text, struct err *err)
+{
+	if (text->failed != 0)
+		return err_set(err, text->failed, NULL, "the answer does not fit");
+	if (fwrite(text->data, 1, text->len, stdout) != text->len || fflush(stdout) != 0)
+		return err_set(err, ERR_IO, NULL, "standard output cannot be written");
+	return 0;
 }
 
 int options_run(const struct options_row *rows, int count, int argc, char **argv, const char *usage,

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "core/base/attr.h"
+#include "core/base/buf.h"
 #include "core/base/err.h"
 #include "workers/trainer/session.h"
 
@@ -32,6 +33,9 @@ enum { OPTIONS_HELP = 1, OPTIONS_THREADS_MAX = 1024 };
  * naming the argument that is wrong. argv[0] is the command's name. */
 int options_parse(
 	const struct options_row *rows, int count, int argc, char **argv, struct err *err) must_check;
+
+/* A command's answer on standard output, all of it or an error. */
+int options_print(const struct buf *text, struct err *err) must_check;
 
 /* The frame of a command: parses, prints usage for --help (to standard output, status 0) or after a
  * wrong argument; otherwise runs and prints its error. Returns the exit status. */

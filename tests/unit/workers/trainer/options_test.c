@@ -71,6 +71,11 @@ static void what_is_wrong_is_named(void **state)
 	assert_int_equal(PARSE(&v, &err, "x", "--number", "-1"), ERR_INVALID_VALUE);
 	assert_int_equal(PARSE(&v, &err, "x", "--number", ""), ERR_INVALID_VALUE);
 	assert_string_equal(err.param, "--number");
+	assert_int_equal(PARSE(&v, &err, "x", "--number", " 1"), ERR_INVALID_VALUE);
+	assert_int_equal(PARSE(&v, &err, "x", "--number", "0x10"), ERR_INVALID_VALUE);
+	assert_int_equal(PARSE(&v, &err, "x", "--flag=no"), ERR_INVALID_VALUE);
+	assert_string_equal(err.param, "--flag");
+	assert_int_equal(PARSE(&v, &err, "x", "--flag="), ERR_INVALID_VALUE);
 	assert_int_equal(PARSE(&v, &err, "x", "a", "b"), ERR_INVALID_VALUE);
 	assert_string_equal(err.param, "b");
 	assert_int_equal(PARSE(&v, &err, "x", "--data", "file=a"), ERR_INVALID_VALUE);
