@@ -96,9 +96,10 @@ static int put_record(
 /* Zipped bytes that unpack to far more than images do. */
 static int check_ratio(const struct tar *x, const char *name, int64_t more, struct err *err)
 {
-	int64_t unpacked = archive_filter_bytes(x->archive, 0);
-	if (archive_filter_count(x->archive) > 1 &&
-		unpacked + more > (int64_t)x->map->size * GZIP_RATIO_MAX + GZIP_FREE_BYTES)
+	int64_t unpacked;
+	bool over = __builtin_add_overflow(archive_filter_bytes(x->archive, 0), more, &unpacked) ||
+		unpacked > (int64_t)x->map->size * GZIP_RATIO_MAX + GZIP_FREE_BYTES;
+	if (archive_filter_count(x->archive) > 1 && over)
 		return bad_entry(x, name, "the file unpacks to more than 64 times its size", err);
 	return 0;
 }
@@ -220,8 +221,13 @@ static int find_size(struct tar *x, const struct waiting *w, struct err *err)
 	struct data_image image = { 0 };
 	struct err why = { 0 };
 	int rc = decode(w, &image, &why);
-	if (rc)
-		return rc == ERR_INVALID_DATA ? bad_entry(x, w->name, why.message, err) : rc;
+	if (rc == ERR_INVALID_DATA)
+		return bad_entry(x, w->name, why.message, err);
+	if (rc) {
+		if (err)
+			*err = why;
+		return rc;
+	}
 	bool scaled = m->in_height > 0 && m->in_width > 0;
 	i->height = scaled ? m->in_height : image.height;
 	i->width = scaled ? m->in_width : image.width;
@@ -267,6 +273,8 @@ static int one_entry(struct tar *x, struct archive_entry *entry, struct err *err
 	if (archive_entry_filetype(entry) != AE_IFREG || archive_entry_hardlink(entry))
 		return bad_entry(x, name, "it is no regular file", err);
 	int64_t size = archive_entry_size(entry);
+	if (size < 0)
+		return bad_entry(x, name, "its size is negative", err);
 	int rc = check_ratio(x, name, size, err);
 	const char *slash = strrchr(name, '/'), *leaf = slash ? slash + 1 : name;
 	const char *dot = strrchr(leaf, '.');

@@ -210,6 +210,40 @@ static void test_broken_tars(void **state)
 	assert_says("entry a/1.bin", "more than 64 times its size");
 }
 
+/* The size of the first entry as a number of 64 bits, big-endian, with the marks of that form. */
+static void set_size(char *header, int64_t size)
+{
+	unsigned sum = 0;
+	memset(header + 124, size < 0 ? 0xff : 0, 12);
+	if (size >= 0)
+		header[124] = (char)0x80;
+	for (int i = 0; i < 8; i++)
+		header[135 - i] = (char)((uint64_t)size >> (8 * i));
+	memset(header + 148, ' ', 8);
+	for (int i = 0; i < 512; i++)
+		sum += (unsigned char)header[i];
+	snprintf(header + 148, 8, "%06o", sum);
+}
+
+static void test_sizes_out_of_bounds(void **state)
+{
+	struct job_spec s = tar_spec();
+	const int64_t sizes[] = { -1, INT64_MIN, INT64_MAX, INT64_MAX - 512 };
+	const char *const names[] = { "a/1.cls", "a/1.png", "a/1.txt" };
+	for (size_t i = 0; i < ARRAY_LEN(sizes) * ARRAY_LEN(names); i++) {
+		struct fixture_tar t;
+		struct data *d = NULL;
+		fixture_tar_begin(&t, false);
+		fixture_tar_put(&t, names[i % ARRAY_LEN(names)], "1", 1, AE_IFREG);
+		fixture_tar_end(&t);
+		set_size(t.bytes.data, sizes[i / ARRAY_LEN(names)]);
+		assert_int_equal(
+			fixture_data(&s, t.bytes.data, t.bytes.len, NULL, &d, &err), ERR_INVALID_DATA);
+		assert_string_equal(err.param, "training_file");
+		buf_finish(&t.bytes);
+	}
+}
+
 /* Training and validation must mean the same by a class. */
 static void test_agree(void **state)
 {
@@ -239,6 +273,7 @@ int main(void)
 		cmocka_unit_test(test_threads),
 		cmocka_unit_test(test_refused),
 		cmocka_unit_test(test_broken_tars),
+		cmocka_unit_test(test_sizes_out_of_bounds),
 		cmocka_unit_test(test_agree),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
