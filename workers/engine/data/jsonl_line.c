@@ -184,7 +184,7 @@ static int kind_of(
 	return 0;
 }
 
-int jsonl_line_read(struct jsonl_line *l, struct json_scan *s, struct err *err)
+static int read_line(struct jsonl_line *l, struct json_scan *s, struct err *err)
 {
 	struct members m = { 0 };
 	l->count = 0;
@@ -209,4 +209,13 @@ int jsonl_line_read(struct jsonl_line *l, struct json_scan *s, struct err *err)
 	if (!rc && l->text.len == before)
 		return json_scan_error(&m.at[last], err, "\"%s\" is empty", name);
 	return rc ? rc : end_segment(l, s, true, err);
+}
+
+int jsonl_line_read(struct jsonl_line *l, struct json_scan *s, struct err *err)
+{
+	int rc = read_line(l, s, err);
+	/* A failed buffer is empty: the segments lie outside of it. */
+	if (!rc && l->text.failed)
+		return err_set(err, ERR_NO_MEMORY, NULL, "no memory for a line");
+	return rc;
 }

@@ -4,6 +4,7 @@
 #include "core/base/buf.h"
 #include "core/base/file.h"
 #include "tests/unit/workers/engine/data_fixture.h"
+#include "workers/engine/data/jsonl_line.h"
 
 static struct err err;
 static const char *golden_dir;
@@ -277,6 +278,24 @@ static void test_refused(void **state)
 	}
 }
 
+/* Memory that ends while a conversation is put together: no line of segments without text. */
+static void test_no_memory(void **state)
+{
+	const char text[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"why\"},"
+						"{\"role\":\"assistant\",\"content\":\"because\"}]}";
+	struct jsonl_line *l = calloc(1, sizeof(*l));
+	for (size_t most = 0; most < 60; most++) {
+		struct json_scan s;
+		json_scan_init(&s, text, strlen(text), 1, "the file", "training_file");
+		jsonl_line_init(l);
+		l->text.max_bytes = most;
+		int rc = jsonl_line_read(l, &s, &err);
+		assert_int_equal(rc, most < 34 ? ERR_NO_MEMORY : 0);
+		jsonl_line_finish(l);
+	}
+	free(l);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -288,6 +307,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_tokenizer),
 		cmocka_unit_test(test_threads),
 		cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_no_memory),
 	};
 	if (argc < 2)
 		return 2;
