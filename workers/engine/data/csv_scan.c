@@ -34,6 +34,17 @@ static int bad(const struct csv_scan *s, const char *what, struct err *err)
 		(long long)s->line, s->count + 1, what);
 }
 
+/* To the field at hand. */
+static int append(struct csv_scan *s, const char *p, size_t bytes, struct err *err)
+{
+	size_t have = s->text.len - s->begin[s->count];
+	if (bytes > CSV_FIELD_MAX_BYTES - have)
+		return bad(s, "more than 65536 bytes", err);
+	if (buf_append(&s->text, p, bytes))
+		return err_set(err, ERR_NO_MEMORY, NULL, "no memory to read a table");
+	return 0;
+}
+
 /* Behind an opening quote, up to and with the closing one. */
 static int quoted(struct csv_scan *s, struct err *err)
 {
@@ -43,12 +54,13 @@ static int quoted(struct csv_scan *s, struct err *err)
 			return bad(s, "a quoted field without end", err);
 		for (const char *q = s->at; q < p; q++)
 			s->line += *q == '\n';
-		buf_append(&s->text, s->at, (size_t)(p - s->at));
+		int rc = append(s, s->at, (size_t)(p - s->at), err);
 		s->at = p + 1;
-		if (s->at == s->end || *s->at != '"')
-			return 0;
-		buf_char(&s->text, '"');
-		s->at++;
+		if (rc || s->at == s->end || *s->at != '"')
+			return rc;
+		rc = append(s, s->at++, 1, err);
+		if (rc)
+			return rc;
 	}
 }
 
@@ -71,12 +83,12 @@ static int field(struct csv_scan *s, struct err *err)
 			p++;
 		if (p < s->end && *p == '"')
 			return bad(s, "a quote inside a field that does not begin with one", err);
-		buf_append(&s->text, s->at, (size_t)(p - s->at));
+		int rc = append(s, s->at, (size_t)(p - s->at), err);
+		if (rc)
+			return rc;
 		s->at = p;
 	}
 	size_t bytes = s->text.len - begin;
-	if (bytes > CSV_FIELD_MAX_BYTES)
-		return bad(s, "more than 65536 bytes", err);
 	if (bytes > 0 && memchr(s->text.data + begin, 0, bytes))
 		return bad(s, "a zero byte", err);
 	if (buf_char(&s->text, 0))

@@ -216,6 +216,14 @@ static void test_limits(void **state)
 	memset(text, 'a', bytes);
 	assert_int_equal(fixture_data(&s, text, bytes, NULL, &d, &err), ERR_INVALID_DATA);
 	assert_says("line 1", "65536 bytes");
+	text[0] = text[65538] = '"';
+	memcpy(text + 65539, ",y\n1,2\n", 7);
+	assert_int_equal(fixture_data(&s, text, 65546, NULL, &d, &err), ERR_INVALID_DATA);
+	assert_says("line 1, field 1", "65536 bytes");
+	text[65537] = '"';
+	memcpy(text + 65538, ",y\n1,2\n", 7);
+	assert_ok(fixture_data(&s, text, 65545, NULL, &d, &err));
+	data_close(d);
 	memset(text, ',', bytes);
 	assert_int_equal(fixture_data(&s, text, bytes, NULL, &d, &err), ERR_INVALID_DATA);
 	assert_says("line 1", "4096 fields");
