@@ -106,7 +106,7 @@ static int put_document(struct jsonl *x, struct block *b, struct tokenizer_encod
 	int rc = put_tokens(&c, prefix, count, err);
 	for (int i = 0; i < l->count && !rc; i++)
 		rc = put_segment(&c, e, l, &l->segment[i], err);
-	if (rc && !c.cut)
+	if (rc && !(c.cut && rc == ERR_TOO_LARGE))
 		return rc;
 	b->truncated += c.cut;
 	int64_t trained = 0;
