@@ -2,7 +2,7 @@
  * The training engine: executes a plan on a backend. The trainer drives it: create, init or
  * restore, attach data, step, evaluate, read the tensors for a checkpoint, destroy. One thread owns
  * an engine; it starts its own compute threads. Same plan, seed, data, backend and threads: same
- * bits. Nothing is allocated after engine_create. */
+ * bits. A step allocates nothing: engine_create and engine_attach (the loader) do. */
 #pragma once
 
 #include "core/base/attr.h"
@@ -52,9 +52,9 @@ struct engine_step {
 	int64_t wait_us;      /* of it, time that the device waited for data */
 	double loss_scale;    /* fp16: in force after the step; otherwise 1 */
 	int64_t overflows;    /* fp16: tries of this batch that were thrown away, the scale halved */
-	bool non_finite;      /* loss or norm is not finite (fp16: with the scale at its floor): the
-						   * weights were left untouched, and the step did not count; the trainer
-						   * fails the job (nan_loss) */
+	bool non_finite;      /* the loss is not finite, or the norm (fp16: with the scale at its
+						   * floor): the weights were left untouched, and the step did not
+						   * count; the trainer fails the job (nan_loss) */
 };
 
 /* One optimizer step over the next batch. May be called past the plan's total_steps (the schedule

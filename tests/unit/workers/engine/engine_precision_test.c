@@ -135,6 +135,28 @@ static void test_floor(void **state)
 		unlink(files[i].path);
 }
 
+/* A loss that is not finite is so at any scale: no other try, the scale stays. */
+static void test_non_finite_loss(void **state)
+{
+	struct err err = { 0 };
+	struct fixture f;
+	struct engine_step s;
+	struct engine_state st;
+	struct job_spec spec = fixture_spec(SPEC_GPT2);
+	spec.precision = SPEC_FP16;
+	fixture_open(&f, spec, 1);
+	uint16_t *w = engine_buffer(f.engine, f.plan->params[0].weight);
+	for (int64_t i = 0; i < f.plan->params[0].count; i++)
+		w[i] = 0x7e00; /* NaN */
+	assert_ok(engine_step(f.engine, &s, &err));
+	assert_true(s.non_finite && !isfinite(s.loss));
+	assert_int_equal(s.overflows, 0);
+	assert_true(s.loss_scale == 65536);
+	engine_state_get(f.engine, &st);
+	assert_true(st.step == 0 && st.position == 0 && st.loss_scale == 65536);
+	fixture_close(&f);
+}
+
 /* The scale in the state is what makes a continued run the same bits. */
 static void test_scale_resumes(void **state)
 {
@@ -242,6 +264,7 @@ int main(void)
 		cmocka_unit_test(test_overflow),
 		cmocka_unit_test(test_recovery),
 		cmocka_unit_test(test_floor),
+		cmocka_unit_test(test_non_finite_loss),
 		cmocka_unit_test(test_scale_resumes),
 		cmocka_unit_test(test_repeat),
 		cmocka_unit_test(test_near_fp32),
