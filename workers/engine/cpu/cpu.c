@@ -35,22 +35,9 @@ static const struct backend *const tables[CPU_ISA_COUNT][TYPES] = {
 #endif
 };
 
-static bool has_isa(int isa)
-{
-#if defined(__x86_64__)
-	if (isa == 2)
-		return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-			__builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-	if (isa == 1)
-		return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-			__builtin_cpu_supports("f16c");
-#endif
-	return isa == 0;
-}
-
 const struct backend *cpu_table(int isa, enum plan_type type)
 {
-	return has_isa(isa) ? tables[isa][type] : NULL;
+	return isa < CPU_ISA_COUNT && cpu_has_isa((enum cpu_isa)isa) ? tables[isa][type] : NULL;
 }
 
 const struct backend *engine_backend_cpu(enum plan_type type)

@@ -12,6 +12,12 @@ int cpu_memory_map(struct backend_ctx *ctx, int64_t bytes, void **ret, struct er
 int64_t cpu_memory_bytes(const struct backend_ctx *ctx);
 void cpu_enter(struct backend_ctx *ctx);
 
+/* Instruction sets, worst to best. The tables of operations know the first three. */
+enum cpu_isa { CPU_BASELINE, CPU_AVX2, CPU_AVX512, CPU_AVX512_BF16 };
+/* Whether this processor has all that files compiled for `isa` may use (the flags in meson.build).
+ * Asked of the processor once. */
+bool cpu_has_isa(enum cpu_isa isa);
+
 /* One table for each instruction set and activation type, each from its own compilation of
  * cpu/ops/table.c. */
 enum { CPU_ISA_COUNT = 3 };

@@ -5,6 +5,7 @@
  * chunk's panels pass over it. */
 #include "workers/engine/cpu/gemm.h"
 #include "core/base/num.h"
+#include "workers/engine/cpu/cpu_private.h"
 
 #include "workers/engine/cpu/gemm_private.h"
 
@@ -512,19 +513,21 @@ void gemm_run_with(const struct gemm *g, const struct gemm_kernels *kernels)
 
 const struct gemm_kernels *gemm_kernels_at(int i)
 {
-	const struct gemm_kernels *found[4] = { &gemm_kernels_baseline };
-	int count = 1;
+	static const struct {
+		enum cpu_isa isa;
+		const struct gemm_kernels *kernels;
+	} all[] = {
+		{ CPU_BASELINE, &gemm_kernels_baseline },
 #if defined(__x86_64__)
-	if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-		found[count++] = &gemm_kernels_avx2;
-	if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-		__builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
-		found[count++] = &gemm_kernels_avx512;
-		if (__builtin_cpu_supports("avx512bf16"))
-			found[count++] = &gemm_kernels_avx512bf16;
-	}
+		{ CPU_AVX2, &gemm_kernels_avx2 },
+		{ CPU_AVX512, &gemm_kernels_avx512 },
+		{ CPU_AVX512_BF16, &gemm_kernels_avx512bf16 },
 #endif
-	return i < count ? found[i] : NULL;
+	};
+	for (size_t k = 0; k < ARRAY_LEN(all); k++)
+		if (cpu_has_isa(all[k].isa) && i-- == 0)
+			return all[k].kernels;
+	return NULL;
 }
 
 void gemm_run(const struct gemm *g)
