@@ -53,6 +53,16 @@ static void fill(const struct engine *e, const struct plan_param *p, float value
 	}
 }
 
+void engine_average_begin(struct engine *e)
+{
+	for (int i = 0; i < e->plan->param_count; i++) {
+		const struct plan_param *p = &e->plan->params[i];
+		if (p->average >= 0)
+			memcpy(engine_buffer(e, p->average), engine_buffer(e, engine_tensor_exact(p)),
+				(size_t)p->count * sizeof(float));
+	}
+}
+
 void engine_init_params(struct engine *e)
 {
 	e->backend->enter(e->ctx);
@@ -70,10 +80,8 @@ void engine_init_params(struct engine *e)
 			e->backend->fill(p->count, 0.0f, engine_buffer(e, p->moment1));
 		if (p->moment2 >= 0)
 			e->backend->fill(p->count, 0.0f, engine_buffer(e, p->moment2));
-		if (p->average >= 0)
-			memcpy(engine_buffer(e, p->average), engine_buffer(e, engine_tensor_exact(p)),
-				(size_t)p->count * sizeof(float));
 	}
+	engine_average_begin(e);
 	engine_parameters_changed(e);
 	e->state = (struct engine_state){ .seed = e->spec->seed,
 		.loss_scale = e->plan->type == PLAN_F16 ? ENGINE_SCALE_FIRST : 1.0 };

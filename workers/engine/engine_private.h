@@ -80,6 +80,9 @@ int engine_exec_optimize_prepare(struct engine *e, struct err *err) must_check;
 int engine_tensor_prepare(struct engine *e, struct err *err) must_check;
 /* The buffer that holds a parameter's exact values: the master of what is trained. */
 int engine_tensor_exact(const struct plan_param *p);
+/* The average is the weights: when they are fresh, and before the first step, since they may have
+ * come from a file since. */
+void engine_average_begin(struct engine *e);
 
 /* engine_step.c. One micro-batch of training: takes it from the loader, forward, backward;
  * gradients add up. Returns the sum of the row losses. */

@@ -84,25 +84,12 @@ static void try_batch(struct engine *e, int64_t valid, struct engine_step *s)
 	s->grad_norm = sqrt(e->grad_square) / e->state.loss_scale;
 }
 
-/* The average begins as the weights before the first step, wherever they come from. */
-static void begin_average(struct engine *e)
-{
-	for (int i = 0; i < e->plan->param_count; i++) {
-		const struct plan_param *p = &e->plan->params[i];
-		if (p->average >= 0)
-			memcpy(engine_buffer(e, p->average), engine_buffer(e, engine_tensor_exact(p)),
-				(size_t)p->count * sizeof(float));
-	}
-}
-
 static void update(struct engine *e, const struct engine_step *s)
 {
 	double clip = e->spec->hyper.grad_clip;
 	double shorter = clip > 0 && s->grad_norm > clip ? clip / s->grad_norm : 1.0;
 	e->grad_scale = (float)(shorter / e->state.loss_scale);
 	e->learning_rate = (float)s->learning_rate;
-	if (e->state.step == 0)
-		begin_average(e);
 	engine_exec(e, e->update_begin, e->plan->op_count);
 	if (e->plan->type != PLAN_F16 || ++e->state.scale_steps < ENGINE_SCALE_STEPS)
 		return;
@@ -146,6 +133,8 @@ int engine_step(struct engine *e, struct engine_step *ret, struct err *err)
 	int64_t valid = valid_rows(e);
 	struct engine_step s = { .step = e->state.step,
 		.learning_rate = plan_learning_rate(e->spec, p->total_steps, e->state.step) };
+	if (e->state.step == 0)
+		engine_average_begin(e);
 	if (valid > 0)
 		train_batch(e, valid, &s);
 	if (!s.non_finite) {

@@ -305,6 +305,13 @@ static void test_average(void **state)
 	check_average(s);
 }
 
+static const struct data_reader *loud;
+
+static int64_t silent_first(const struct data *d, int64_t index)
+{
+	return index < 8 ? 0 : loud->valid_rows(d, index);
+}
+
 /* Weights that come from a file are where the average begins. */
 static void test_average_of_given(void **state)
 {
@@ -323,6 +330,34 @@ static void test_average_of_given(void **state)
 	const float *average = engine_buffer(f.engine, f.plan->params[0].average);
 	for (int64_t k = 0; k < t.bytes / 4; k++)
 		assert_true(fabsf(average[k] - 7) < 1e-3f);
+	fixture_close(&f);
+}
+
+/* And there it begins also when the first batch has nothing to learn. */
+static void test_average_of_silent(void **state)
+{
+	struct err err = { 0 };
+	struct fixture f;
+	struct engine_step s;
+	struct engine_tensor t;
+	struct job_spec spec = case_fine_tune(SPEC_GPT2, false);
+	spec.data.shuffle = false;
+	spec.hyper.ema_decay = 0.999;
+	fixture_open(&f, spec, 1);
+	struct data_reader reader = *f.data->reader;
+	loud = f.data->reader;
+	reader.valid_rows = silent_first;
+	f.data->reader = &reader;
+	engine_tensor_at(f.engine, 0, &t);
+	for (int64_t k = 0; k < t.bytes / 4; k++)
+		((float *)t.data)[k] = 7;
+	engine_parameters_changed(f.engine);
+	assert_ok(engine_step(f.engine, &s, &err));
+	assert_true(s.loss == 0);
+	const float *average = engine_buffer(f.engine, f.plan->params[0].average);
+	for (int64_t k = 0; k < t.bytes / 4; k++)
+		assert_true(average[k] == 7);
+	f.data->reader = loud;
 	fixture_close(&f);
 }
 
@@ -413,13 +448,6 @@ static void test_non_finite(void **state)
 	check_non_finite("resnet", s);
 	s.precision = SPEC_BF16;
 	check_non_finite("resnet in bf16", s);
-}
-
-static const struct data_reader *loud;
-
-static int64_t silent_first(const struct data *d, int64_t index)
-{
-	return index < 8 ? 0 : loud->valid_rows(d, index);
 }
 
 /* A batch without one label: the step counts, nothing moves, nothing is NaN, and the next batch is
@@ -543,6 +571,7 @@ int main(void)
 		cmocka_unit_test(test_clip),
 		cmocka_unit_test(test_average),
 		cmocka_unit_test(test_average_of_given),
+		cmocka_unit_test(test_average_of_silent),
 		cmocka_unit_test(test_adapter),
 		cmocka_unit_test(test_non_finite),
 		cmocka_unit_test(test_nothing_to_learn),
