@@ -118,6 +118,19 @@ static void copy_in(struct reference *r, const struct operands *o)
 	memcpy(r->dbias, o->dbias.v, (size_t)o->dbias.count * sizeof(double));
 }
 
+/* Without gradients of parameters dx is the same, and the scratch is not touched. */
+static void check_frozen(struct backend_norm d, struct operands *o)
+{
+	size_t bytes = (size_t)(o->dx.count * plan_type_bytes(o->dx.type));
+	void *want = ops_alloc(bytes);
+	memcpy(want, o->dx.p, bytes);
+	memset(o->dx.p, 0xff, bytes);
+	d.dgain = d.dbias = NULL;
+	d.ws = (struct backend_workspace){ 0 };
+	run_backward(&d);
+	assert_memory_equal(o->dx.p, want, bytes);
+}
+
 static void check_backward(struct backend_norm *d, struct operands *o, struct reference *r)
 {
 	/* The statistics as the forward pass left them. */
@@ -141,6 +154,8 @@ static void check_backward(struct backend_norm *d, struct operands *o, struct re
 	OPS_NEAR(o->dgain, r->dgain, 3e-6);
 	if (!r->rms)
 		OPS_NEAR(o->dbias, r->dbias, 3e-6);
+	if (!d->accumulate)
+		check_frozen(*d, o);
 }
 
 static void run_norm(int64_t rows, int64_t c, bool rms, bool accumulate, double mean)

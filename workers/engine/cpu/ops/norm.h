@@ -97,9 +97,10 @@ CPU_INLINE void norm_forward(const struct backend_norm *d, const bool rms)
 	}
 }
 
-/* dgain and dbias: sums of the rows so far, of this block alone. */
+/* dgain and dbias: sums of the rows so far, of this block alone; untouched unless `sums` (a frozen
+ * norm has no gradients). */
 CPU_INLINE void norm_backward_rows(const struct backend_norm *d, int64_t first, const int rows,
-	const bool rms, float *dgain, float *dbias)
+	const bool rms, const bool sums, float *dgain, float *dbias)
 {
 	int64_t c = d->c;
 	const act_t *x = (const act_t *)d->x + first * c, *dy = (const act_t *)d->dy + first * c;
@@ -112,8 +113,9 @@ CPU_INLINE void norm_backward_rows(const struct backend_norm *d, int64_t first, 
 	}
 	for (int64_t i = 0; i < c; i += SIMD_WIDTH) {
 		int64_t n = c - i;
-		simd_f32 gain = simd_load_upto(d->gain + i, n), to_gain = simd_load_upto(dgain + i, n);
-		simd_f32 to_bias = rms ? simd_set(0) : simd_load_upto(dbias + i, n);
+		simd_f32 gain = simd_load_upto(d->gain + i, n);
+		simd_f32 to_gain = sums ? simd_load_upto(dgain + i, n) : simd_set(0);
+		simd_f32 to_bias = sums && !rms ? simd_load_upto(dbias + i, n) : simd_set(0);
 #pragma GCC unroll 4
 		for (int r = 0; r < rows; r++) {
 			simd_f32 hat = norm_hat(x + r * c + i, n, mean[r], rstd[r], rms);
@@ -123,8 +125,9 @@ CPU_INLINE void norm_backward_rows(const struct backend_norm *d, int64_t first, 
 			to_gain += grad * hat;
 			to_bias += grad;
 		}
-		simd_store_upto(dgain + i, to_gain, n);
-		if (!rms)
+		if (sums)
+			simd_store_upto(dgain + i, to_gain, n);
+		if (sums && !rms)
 			simd_store_upto(dbias + i, to_bias, n);
 	}
 #pragma GCC unroll 4
@@ -149,15 +152,19 @@ CPU_INLINE void norm_backward_rows(const struct backend_norm *d, int64_t first, 
 
 /* Block b of the rows: its share of the parameters' gradients in the workspace. */
 CPU_INLINE void norm_backward_block(
-	const struct backend_norm *d, int64_t b, int64_t per, const bool rms)
+	const struct backend_norm *d, int64_t b, int64_t per, const bool rms, const bool sums)
 {
-	float *dgain = (float *)d->ws.data + (rms ? 1 : 2) * b * d->c, *dbias = dgain + d->c;
-	memset(dgain, 0, (rms ? 1 : 2) * (size_t)d->c * sizeof(float));
+	float *dgain = NULL, *dbias = NULL;
+	if (sums) {
+		dgain = (float *)d->ws.data + (rms ? 1 : 2) * b * d->c;
+		dbias = dgain + d->c;
+		memset(dgain, 0, (rms ? 1 : 2) * (size_t)d->c * sizeof(float));
+	}
 	int64_t end = (b + 1) * per < d->rows ? (b + 1) * per : d->rows, r = b * per;
 	for (; r + NORM_ROWS <= end; r += NORM_ROWS)
-		norm_backward_rows(d, r, NORM_ROWS, rms, dgain, dbias);
+		norm_backward_rows(d, r, NORM_ROWS, rms, sums, dgain, dbias);
 	for (; r < end; r++)
-		norm_backward_rows(d, r, 1, rms, dgain, dbias);
+		norm_backward_rows(d, r, 1, rms, sums, dgain, dbias);
 }
 
 /* Adds the blocks' shares in their order. */
@@ -176,11 +183,15 @@ CPU_INLINE void norm_backward(const struct backend_norm *d, const bool rms)
 	int64_t per = (d->rows + PLAN_ROW_BLOCKS - 1) / PLAN_ROW_BLOCKS;
 	int64_t blocks = (d->rows + per - 1) / per;
 	const float *shares = d->ws.data;
+	bool sums = d->dgain || d->dbias;
 #pragma omp parallel if (d->rows * c > CPU_PARALLEL_MIN)
 	{
 #pragma omp for schedule(static)
 		for (int64_t b = 0; b < blocks; b++)
-			norm_backward_block(d, b, per, rms);
+			if (sums)
+				norm_backward_block(d, b, per, rms, true);
+			else
+				norm_backward_block(d, b, per, rms, false);
 #pragma omp for schedule(static) nowait
 		for (int64_t i = 0; i < c; i += SIMD_WIDTH) {
 			if (d->dgain)
