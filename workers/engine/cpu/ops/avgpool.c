@@ -11,8 +11,8 @@ void CPU_FN(avgpool_forward)(int64_t n, int64_t hw, int64_t c, const void *x, vo
 		for (int64_t i = 0; i < c; i += SIMD_WIDTH) {
 			simd_f32 sum = { 0 };
 			for (int64_t p = 0; p < hw; p++)
-				sum += lanes_load(in + p * c + i, c - i);
-			lanes_store((act_t *)y + image * c + i, sum * part, c - i);
+				sum += act_load_upto(in + p * c + i, c - i);
+			act_store_upto((act_t *)y + image * c + i, sum * part, c - i);
 		}
 	}
 }
@@ -24,9 +24,9 @@ void CPU_FN(avgpool_backward)(int64_t n, int64_t hw, int64_t c, const void *dy, 
 	for (int64_t image = 0; image < n; image++) {
 		act_t *out = (act_t *)dx + image * hw * c;
 		for (int64_t i = 0; i < c; i += SIMD_WIDTH) {
-			simd_f32 g = lanes_load((const act_t *)dy + image * c + i, c - i) * part;
+			simd_f32 g = act_load_upto((const act_t *)dy + image * c + i, c - i) * part;
 			for (int64_t p = 0; p < hw; p++)
-				lanes_store(out + p * c + i, g, c - i);
+				act_store_upto(out + p * c + i, g, c - i);
 		}
 	}
 }

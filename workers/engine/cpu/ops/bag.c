@@ -33,8 +33,8 @@ void CPU_FN(bag_forward)(const struct backend_bag *d)
 			simd_f32 sum = { 0 };
 			for (int64_t k = 0; k < d->lookups; k++)
 				if (bag[k] >= 0)
-					sum += lanes_load_f32(d->weight + bag[k] * c + i, c - i);
-			lanes_store(z + i, sum, c - i);
+					sum += simd_load_upto(d->weight + bag[k] * c + i, c - i);
+			act_store_upto(z + i, sum, c - i);
 		}
 	}
 }
@@ -47,6 +47,6 @@ void CPU_FN(sparse_store)(const struct backend_bag *d)
 	for (int64_t s = 0; s < d->samples; s++) {
 		const act_t *dz = (const act_t *)d->dz + (s * d->features + d->table + 1) * c;
 		for (int64_t i = 0; i < c; i += SIMD_WIDTH)
-			lanes_store_f32(d->grads + s * c + i, lanes_load(dz + i, c - i), c - i);
+			simd_store_upto(d->grads + s * c + i, act_load_upto(dz + i, c - i), c - i);
 	}
 }

@@ -27,7 +27,7 @@ CPU_INLINE void chunk_join(const act_t *x, int64_t stride, const int chunk, int6
 	simd_f32 v[BATCHNORM_CHUNK], sum = { 0 }, square = { 0 };
 #pragma GCC unroll 16
 	for (int r = 0; r < chunk; r++) {
-		v[r] = lanes_load(x + r * stride, lanes);
+		v[r] = act_load_upto(x + r * stride, lanes);
 		sum += v[r];
 	}
 	simd_f32 own = sum * (1.0f / (float)chunk);
@@ -37,10 +37,10 @@ CPU_INLINE void chunk_join(const act_t *x, int64_t stride, const int chunk, int6
 		square += apart * apart;
 	}
 	float all = seen + (float)chunk;
-	simd_f32 old = lanes_load_f32(mean, lanes), apart = own - old;
-	lanes_store_f32(mean, old + apart * ((float)chunk / all), lanes);
+	simd_f32 old = simd_load_upto(mean, lanes), apart = own - old;
+	simd_store_upto(mean, old + apart * ((float)chunk / all), lanes);
 	square += apart * apart * (seen * ((float)chunk / all));
-	lanes_store_f32(m2, lanes_load_f32(m2, lanes) + square, lanes);
+	simd_store_upto(m2, simd_load_upto(m2, lanes) + square, lanes);
 }
 
 static void block_statistics(
@@ -107,12 +107,12 @@ CPU_INLINE void row_apply(
 	act_t *y = (act_t *)d->y + r * d->c;
 	for (int64_t i = 0; i < d->c; i += SIMD_WIDTH) {
 		int64_t n = d->c - i;
-		simd_f32 scale = lanes_load_f32(d->gain + i, n) * lanes_load_f32(d->rstd + i, n);
-		simd_f32 v = (lanes_load(x + i, n) - lanes_load_f32(d->mean + i, n)) * scale +
-			lanes_load_f32(d->bias + i, n);
+		simd_f32 scale = simd_load_upto(d->gain + i, n) * simd_load_upto(d->rstd + i, n);
+		simd_f32 v = (act_load_upto(x + i, n) - simd_load_upto(d->mean + i, n)) * scale +
+			simd_load_upto(d->bias + i, n);
 		if (has_residual)
-			v += lanes_load(residual + i, n);
-		lanes_store(y + i, relu ? lanes_relu(v) : v, n);
+			v += act_load_upto(residual + i, n);
+		act_store_upto(y + i, relu ? lanes_relu(v) : v, n);
 	}
 }
 
@@ -141,8 +141,8 @@ void CPU_FN(batchnorm_forward)(const struct backend_batchnorm *d)
 /* The gradient behind the ReLU, handed to the residual on the way. */
 CPU_INLINE simd_f32 gated(const struct backend_batchnorm *d, int64_t at, int64_t n, const bool relu)
 {
-	simd_f32 g = lanes_load((const act_t *)d->dy + at, n);
-	return relu ? lanes_keep(lanes_load((const act_t *)d->y + at, n) > (simd_f32){ 0 }, g) : g;
+	simd_f32 g = act_load_upto((const act_t *)d->dy + at, n);
+	return relu ? lanes_keep(act_load_upto((const act_t *)d->y + at, n) > (simd_f32){ 0 }, g) : g;
 }
 
 CPU_INLINE void row_sums(
@@ -151,10 +151,11 @@ CPU_INLINE void row_sums(
 	for (int64_t i = 0; i < d->c; i += SIMD_WIDTH) {
 		int64_t n = d->c - i, at = r * d->c + i;
 		simd_f32 g = gated(d, at, n, relu);
-		simd_f32 hat = (lanes_load((const act_t *)d->x + at, n) - lanes_load_f32(d->mean + i, n)) *
-			lanes_load_f32(d->rstd + i, n);
-		lanes_store_f32(sum + i, lanes_load_f32(sum + i, n) + g, n);
-		lanes_store_f32(dot + i, lanes_load_f32(dot + i, n) + g * hat, n);
+		simd_f32 hat =
+			(act_load_upto((const act_t *)d->x + at, n) - simd_load_upto(d->mean + i, n)) *
+			simd_load_upto(d->rstd + i, n);
+		simd_store_upto(sum + i, simd_load_upto(sum + i, n) + g, n);
+		simd_store_upto(dot + i, simd_load_upto(dot + i, n) + g * hat, n);
 	}
 }
 
@@ -179,15 +180,15 @@ CPU_INLINE void row_backward(const struct backend_batchnorm *d, int64_t r, const
 	act_t *dx = d->dx, *dresidual = d->dresidual;
 	for (int64_t i = 0; i < d->c; i += SIMD_WIDTH) {
 		int64_t n = d->c - i, at = r * d->c + i;
-		simd_f32 g = gated(d, at, n, relu), rstd = lanes_load_f32(d->rstd + i, n);
+		simd_f32 g = gated(d, at, n, relu), rstd = simd_load_upto(d->rstd + i, n);
 		simd_f32 hat =
-			(lanes_load((const act_t *)d->x + at, n) - lanes_load_f32(d->mean + i, n)) * rstd;
-		simd_f32 v = g - lanes_load_f32(mean_g + i, n) - hat * lanes_load_f32(mean_dot + i, n);
+			(act_load_upto((const act_t *)d->x + at, n) - simd_load_upto(d->mean + i, n)) * rstd;
+		simd_f32 v = g - simd_load_upto(mean_g + i, n) - hat * simd_load_upto(mean_dot + i, n);
 		if (dresidual && d->accumulate)
-			lanes_store(dresidual + at, g + lanes_load(dresidual + at, n), n);
+			act_store_upto(dresidual + at, g + act_load_upto(dresidual + at, n), n);
 		else if (dresidual)
-			lanes_store(dresidual + at, g, n);
-		lanes_store(dx + at, v * (rstd * lanes_load_f32(d->gain + i, n)), n);
+			act_store_upto(dresidual + at, g, n);
+		act_store_upto(dx + at, v * (rstd * simd_load_upto(d->gain + i, n)), n);
 	}
 }
 

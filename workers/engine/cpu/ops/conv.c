@@ -162,10 +162,10 @@ static void scatter(const struct backend_conv *d, const struct conv_phase *y,
 			for (int64_t i = 0; i < d->in; i += SIMD_WIDTH) {
 				simd_f32 v = { 0 };
 				if (in)
-					v = lanes_load_f32(in + i, d->in - i);
+					v = simd_load_upto(in + i, d->in - i);
 				if (d->accumulate)
-					v += lanes_load(to + i, d->in - i);
-				lanes_store(to + i, v, d->in - i);
+					v += act_load_upto(to + i, d->in - i);
+				act_store_upto(to + i, v, d->in - i);
 			}
 		}
 }

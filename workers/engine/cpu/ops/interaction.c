@@ -29,7 +29,7 @@ static void block_load(const act_t *z, int64_t features, int64_t d, int64_t firs
 		for (int64_t i = 0; i < INTERACTION_D_BLOCK; i += SIMD_WIDTH) {
 			simd_f32 v = { 0 };
 			if (i < n)
-				v = lanes_load(z + f * d + first + i, n - i);
+				v = act_load_upto(z + f * d + first + i, n - i);
 			simd_store(s->z + f * INTERACTION_D_BLOCK + i, v);
 		}
 }
@@ -52,7 +52,7 @@ static void sample_forward(
 	act_t *out = y + d;
 	for (int64_t i = 1; i < features; i++) {
 		for (int64_t j = 0; j < i; j += SIMD_WIDTH)
-			lanes_store(out + j, simd_load(s->pairs + i * pad + j), i - j);
+			act_store_upto(out + j, simd_load(s->pairs + i * pad + j), i - j);
 		out += i;
 	}
 }
@@ -91,9 +91,9 @@ static void sample_backward(const act_t *z, const act_t *dy, int64_t features, i
 			for (int64_t i = 0; i < n; i += SIMD_WIDTH) {
 				simd_f32 v = simd_load(out + f * INTERACTION_D_BLOCK + i);
 				if (f == 0)
-					v = lanes_keep(lanes_load(z + first + i, n - i) > (simd_f32){ 0 },
-						v + lanes_load(dy + first + i, n - i));
-				lanes_store(dz + f * d + first + i, v, n - i);
+					v = lanes_keep(act_load_upto(z + first + i, n - i) > (simd_f32){ 0 },
+						v + act_load_upto(dy + first + i, n - i));
+				act_store_upto(dz + f * d + first + i, v, n - i);
 			}
 	}
 }

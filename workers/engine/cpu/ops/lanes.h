@@ -1,37 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Whole vectors and the last part of a row by one call: n >= SIMD_WIDTH is a vector, less is its
- * first n values. For operations over channels of any number. Private to cpu/ops. */
+ * What operations over channels of any number need beside act.h: bytes by whole vectors and the
+ * last part of a row (n >= SIMD_WIDTH is a vector, less is its first n values), and masks. Private
+ * to cpu/ops. */
 #pragma once
 
 #include "workers/engine/cpu/ops/act.h"
 
 typedef uint8_t simd_u8 SIMD_VECTOR(uint8_t) __attribute__((aligned(1)));
-
-CPU_INLINE simd_f32 lanes_load(const act_t *p, int64_t n)
-{
-	return n >= SIMD_WIDTH ? act_load(p) : act_load_part(p, n);
-}
-
-CPU_INLINE void lanes_store(act_t *p, simd_f32 v, int64_t n)
-{
-	if (n >= SIMD_WIDTH)
-		act_store(p, v);
-	else
-		act_store_part(p, v, n);
-}
-
-CPU_INLINE simd_f32 lanes_load_f32(const float *p, int64_t n)
-{
-	return n >= SIMD_WIDTH ? simd_load(p) : simd_load_part(p, n);
-}
-
-CPU_INLINE void lanes_store_f32(float *p, simd_f32 v, int64_t n)
-{
-	if (n >= SIMD_WIDTH)
-		simd_store(p, v);
-	else
-		simd_store_part(p, v, n);
-}
 
 CPU_INLINE simd_i32 lanes_load_u8(const uint8_t *p, int64_t n)
 {

@@ -26,7 +26,7 @@ static void window_forward(const struct backend_pool *d, const act_t *x, const i
 	simd_i32 at = { 0 };
 	for (int64_t ky = y[0]; ky < y[1]; ky++)
 		for (int64_t kx = xs[0]; kx < xs[1]; kx++) {
-			simd_f32 v = lanes_load(x + (ky * d->w + kx) * d->c, n);
+			simd_f32 v = act_load_upto(x + (ky * d->w + kx) * d->c, n);
 			simd_i32 tap = (simd_i32){ 0 } + (int32_t)(ky * d->kernel + kx);
 			simd_i32 take = (simd_i32)(v > best) | (simd_i32)(v != v);
 			if (ky == y[0] && kx == xs[0])
@@ -35,7 +35,7 @@ static void window_forward(const struct backend_pool *d, const act_t *x, const i
 			best = simd_select(take, v, best);
 			at = (tap & take) | (at & ~take);
 		}
-	lanes_store(out, best, n);
+	act_store_upto(out, best, n);
 	lanes_store_u8(which, at, n);
 }
 
@@ -83,10 +83,10 @@ static void pixel_backward(
 				int64_t tap =
 					(y + d->pad - oy * d->stride) * d->kernel + col + d->pad - ox * d->stride;
 				simd_i32 mine = (simd_i32)(lanes_load_u8(d->which + out, n) == (int32_t)tap);
-				simd_f32 g = lanes_load((const act_t *)d->dy + out, n);
+				simd_f32 g = act_load_upto((const act_t *)d->dy + out, n);
 				sum += lanes_keep(mine, g);
 			}
-		lanes_store((act_t *)d->dx + (row * d->w + col) * d->c + i, sum, n);
+		act_store_upto((act_t *)d->dx + (row * d->w + col) * d->c + i, sum, n);
 	}
 }
 

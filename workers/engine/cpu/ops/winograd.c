@@ -64,7 +64,7 @@ static void transform_weight(
 			simd_f32 g[TAPS * TAPS], half[WINOGRAD_IN * TAPS], line[WINOGRAD_IN];
 #pragma GCC unroll 9
 			for (int k = 0; k < TAPS * TAPS; k++)
-				g[k] = n > 0 ? lanes_load_f32(from + k * w->out_c, n) : (simd_f32){ 0 };
+				g[k] = n > 0 ? simd_load_upto(from + k * w->out_c, n) : (simd_f32){ 0 };
 #pragma GCC unroll 3
 			for (int k = 0; k < TAPS; k++)
 				winograd_filter(g + k, TAPS, TAPS, half + k, TAPS);
@@ -89,14 +89,14 @@ CPU_INLINE void store_tile(
 	act_t *base = w->out + ((tile / per_image * w->out_h + top) * w->out_w + left) * w->out_c + o;
 	simd_f32 bias = { 0 };
 	if (w->bias)
-		bias = lanes_load_f32(w->bias + o, n);
+		bias = simd_load_upto(w->bias + o, n);
 	for (int64_t i = 0; i < rows; i++)
 		for (int64_t j = 0; j < columns; j++) {
 			act_t *to = base + (i * w->out_w + j) * w->out_c;
 			simd_f32 v = y[i * WINOGRAD_OUT + j] + bias;
 			if (w->accumulate)
-				v += lanes_load(to, n);
-			lanes_store(to, w->relu ? lanes_relu(v) : v, n);
+				v += act_load_upto(to, n);
+			act_store_upto(to, w->relu ? lanes_relu(v) : v, n);
 		}
 }
 
@@ -220,11 +220,11 @@ static void order_forward(const struct backend_conv *d, float *dst)
 			for (int64_t k = 0; k < SIMD_WIDTH; k++) {
 				v[k] = (simd_f32){ 0 };
 				if (i + k < rows)
-					v[k] = lanes_load(w + (i + k) * columns + j, columns - j);
+					v[k] = act_load_upto(w + (i + k) * columns + j, columns - j);
 			}
 			simd_transpose(v);
 			for (int64_t k = 0; k < SIMD_WIDTH && j + k < columns; k++)
-				lanes_store_f32(dst + (j + k) * rows + i, v[k], rows - i);
+				simd_store_upto(dst + (j + k) * rows + i, v[k], rows - i);
 		}
 }
 

@@ -88,7 +88,7 @@ CPU_INLINE void winograd_load(const struct winograd_image *im, int64_t tile, int
 			bool inside = y + i >= 0 && y + i < im->h && x + j >= 0 && x + j < im->w;
 			d[i * size + j] = (simd_f32){ 0 };
 			if (inside)
-				d[i * size + j] = lanes_load(p + (i * im->w + j) * im->c, n);
+				d[i * size + j] = act_load_upto(p + (i * im->w + j) * im->c, n);
 		}
 }
 
