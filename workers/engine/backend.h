@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What a device must be able to do: one const struct of mandatory functions per backend and
  * activation type, one function for each operation of plan_op.h (which has the formulas). The
- * engine calls them with pointers into the memory that `map` gave, from its owner's thread only. */
+ * engine calls them with pointers into the memory that `map` gave, from its owner's thread only;
+ * the conversions alone may run on any thread, with any memory. */
 #pragma once
 
 #include "core/base/attr.h"
@@ -12,9 +13,10 @@
 #include <stdint.h>
 
 /* `void *` are activations in the backend's type (act_type); gains, biases, statistics, losses and
- * gradients of parameters are fp32; weights have the type said. All arithmetic is in fp32 (products
- * of bf16 values accumulate in fp32). Row-major. Unless said, a function cannot fail, overwrites
- * its output, and gives the same bits for the same input whatever the number of threads. */
+ * gradients of parameters are fp32; weights have the type said. Arithmetic is in fp32 (products of
+ * bf16 values accumulate in fp32), or in double where a function likes. Row-major. Unless said, a
+ * function cannot fail, overwrites its output, and gives the same bits for the same input whatever
+ * the number of threads. */
 
 struct backend_ctx; /* one device in use */
 
@@ -80,14 +82,13 @@ struct backend_conv {
 };
 
 struct backend_embedding {
-	int64_t rows, t, c, v;
+	int64_t rows, t, c;
 	enum plan_type w_type;
 	const int32_t *tokens, *positions; /* positions NULL: r % t */
 	const void *wte, *wpe;             /* wpe may be NULL */
 	void *y;
 	const void *dy; /* backward */
 	float *dwte, *dwpe;
-	struct backend_workspace ws;
 };
 
 /* Layer norm (mean, bias) and RMS norm (without). dgain and dbias may be NULL (frozen). */
@@ -149,7 +150,7 @@ struct backend_batchnorm {
 	const void *residual; /* may be NULL */
 	void *y;
 	float *mean, *rstd, *running_mean, *running_var;
-	const void *dy; /* backward */
+	const void *dy; /* backward; dx or dresidual may be dy */
 	void *dx, *dresidual;
 	float *dgain, *dbias;
 	bool accumulate; /* dresidual */
@@ -166,7 +167,7 @@ struct backend_pool {
 };
 
 struct backend_bag {
-	int64_t samples, lookups, d, rows, table, features;
+	int64_t samples, lookups, d, table, features;
 	const int32_t *bags; /* of this table: [samples, lookups], -1 = none */
 	const float *weight;
 	void *z; /* [samples, features, d]; column table + 1 is written */
@@ -176,7 +177,7 @@ struct backend_bag {
 	float *grads;
 };
 
-/* Sums by row of a table: for each distinct id of ids[count_in * lookups] in ascending order, the
+/* Sums by row of a table: for each distinct id of ids[samples * lookups] in ascending order, the
  * sum over its look-ups, in their order, of grads of the sample. */
 struct backend_sparse {
 	int64_t samples, lookups, d, table_rows;
@@ -275,7 +276,6 @@ struct backend {
 	void (*attention)(const struct backend_attention *d);
 	void (*attention_backward)(const struct backend_attention *d);
 	void (*gelu)(int64_t count, const void *x, void *y);
-	void (*gelu_backward)(int64_t count, const void *x, const void *dy, void *dx);
 	void (*swiglu)(int64_t rows, int64_t inner, const void *gate_up, void *y);
 	void (*swiglu_backward)(
 		int64_t rows, int64_t inner, const void *gate_up, const void *dy, void *d_gate_up);

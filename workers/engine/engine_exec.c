@@ -39,7 +39,6 @@ static void embedding(struct engine *e, const struct plan_op *op)
 	e->backend->embedding(&(struct backend_embedding){ .rows = op->dim[0],
 		.t = op->dim[1],
 		.c = op->dim[2],
-		.v = op->dim[3],
 		.w_type = engine_exec_type(e, op, 1),
 		.tokens = OPERAND(0),
 		.wte = OPERAND(1),
@@ -53,14 +52,12 @@ static void embedding_backward(struct engine *e, const struct plan_op *op)
 	e->backend->embedding_backward(&(struct backend_embedding){ .rows = op->dim[0],
 		.t = op->dim[1],
 		.c = op->dim[2],
-		.v = op->dim[3],
 		.w_type = e->plan->type,
 		.tokens = OPERAND(0),
 		.dy = OPERAND(1),
 		.dwte = OPERAND(2),
 		.dwpe = OPERAND(3),
-		.positions = OPERAND(4),
-		.ws = engine_exec_workspace(e, op) });
+		.positions = OPERAND(4) });
 }
 
 static void layernorm(struct engine *e, const struct plan_op *op)
@@ -256,11 +253,6 @@ static void gelu(struct engine *e, const struct plan_op *op)
 	e->backend->gelu(op->dim[0], OPERAND(0), OPERAND(1));
 }
 
-static void gelu_backward(struct engine *e, const struct plan_op *op)
-{
-	e->backend->gelu_backward(op->dim[0], OPERAND(0), OPERAND(1), OPERAND(2));
-}
-
 static void relu_backward(struct engine *e, const struct plan_op *op)
 {
 	e->backend->relu_backward(op->dim[0], OPERAND(0), OPERAND(1), OPERAND(2));
@@ -330,7 +322,6 @@ static const engine_exec_fn exec_table[PLAN_OP_COUNT] = {
 	[PLAN_OP_LINEAR_BACKWARD_DATA] = linear_backward_data,
 	[PLAN_OP_LINEAR_BACKWARD_WEIGHT] = linear_backward_weight,
 	[PLAN_OP_GELU] = gelu,
-	[PLAN_OP_GELU_BACKWARD] = gelu_backward,
 	[PLAN_OP_RELU_BACKWARD] = relu_backward,
 	[PLAN_OP_ADD] = add,
 	[PLAN_OP_DROPOUT] = dropout,

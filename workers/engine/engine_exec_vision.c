@@ -146,7 +146,6 @@ static void embedding_bag(struct engine *e, const struct plan_op *op)
 	e->backend->embedding_bag(&(struct backend_bag){ .samples = op->dim[0],
 		.lookups = op->dim[1],
 		.d = op->dim[2],
-		.rows = op->dim[3],
 		.table = op->dim[4],
 		.features = op->dim[5],
 		.bags = bags(e, op, op->dim[4]),

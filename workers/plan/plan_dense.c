@@ -3,11 +3,6 @@
  * family files. */
 #include "workers/plan/plan_private.h"
 
-static int64_t x_stride(const struct plan_dense *d)
-{
-	return d->ldx ? d->ldx : d->k;
-}
-
 static int64_t y_stride(const struct plan_dense *d)
 {
 	return d->ldy ? d->ldy : d->n;
@@ -26,11 +21,9 @@ void plan_dense_forward(
 	struct plan_op *op = plan_build_op(b, PLAN_OP_LINEAR, d->name,
 		PLAN_OPERANDS(
 			x, plan_param_weight(b, d->weight), plan_param_weight(b, d->bias), y, residual, pre),
-		PLAN_DIMS(d->m, d->k, d->n, x_stride(d), y_stride(d)),
-		plan_workspace_product(d->m, d->n, d->k));
+		PLAN_DIMS(d->m, d->k, d->n, d->k, y_stride(d)), plan_workspace_product(d->m, d->n, d->k));
 	finish(op, d);
 	op->act = d->act;
-	op->shift[0] = d->x_shift;
 	op->shift[3] = op->shift[4] = op->shift[5] = d->y_shift;
 }
 
@@ -40,10 +33,9 @@ void plan_dense_backward_weight(struct plan_build *b, const struct plan_dense *d
 	if (dw < 0 && db < 0)
 		return;
 	struct plan_op *op = plan_build_op(b, PLAN_OP_LINEAR_BACKWARD_WEIGHT, d->name,
-		PLAN_OPERANDS(x, dy, dw, db), PLAN_DIMS(d->m, d->k, d->n, x_stride(d), y_stride(d)),
+		PLAN_OPERANDS(x, dy, dw, db), PLAN_DIMS(d->m, d->k, d->n, d->k, y_stride(d)),
 		plan_workspace_product(d->k, d->n, d->m));
 	finish(op, d);
-	op->shift[0] = d->x_shift;
 	op->shift[1] = d->y_shift;
 }
 
@@ -52,12 +44,10 @@ void plan_dense_backward_data(struct plan_build *b, const struct plan_dense *d, 
 {
 	struct plan_op *op = plan_build_op(b, PLAN_OP_LINEAR_BACKWARD_DATA, d->name,
 		PLAN_OPERANDS(dy, plan_param_weight(b, d->weight), dx, residual, gate.buffer),
-		PLAN_DIMS(d->m, d->k, d->n, y_stride(d), x_stride(d)),
-		plan_workspace_product(d->m, d->k, d->n));
+		PLAN_DIMS(d->m, d->k, d->n, y_stride(d), d->k), plan_workspace_product(d->m, d->k, d->n));
 	finish(op, d);
 	op->act = gate.act;
 	op->shift[0] = d->y_shift;
-	op->shift[2] = op->shift[3] = op->shift[4] = d->x_shift;
 }
 
 void plan_dense_backward(

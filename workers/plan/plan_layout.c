@@ -16,7 +16,7 @@ struct range {
 
 struct free_list {
 	struct range *items;
-	int count, cap;
+	int count;
 	int64_t end; /* of everything handed out so far */
 };
 

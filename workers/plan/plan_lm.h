@@ -39,7 +39,7 @@ struct plan_lm_layer {
 	char attn[PLAN_LM_NAME_MAX], mlp[PLAN_LM_NAME_MAX]; /* names of what is no linear module */
 	struct plan_lm_norm norm_1, norm_2;
 	struct plan_lm_linear in[PLAN_LM_IN_MAX], out, up[PLAN_LM_UP_MAX], down;
-	int x, mid, y;        /* residual stream: in, after attention, out */
+	int x, mid;           /* residual stream: in, after attention */
 	int n1, mean1, rstd1; /* of norm_1 */
 	int n2, mean2, rstd2; /* of norm_2 */
 	int qkv, att, lse;    /* attention's input, output, statistics */

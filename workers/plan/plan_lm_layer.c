@@ -184,8 +184,7 @@ int plan_lm_layer_forward(struct plan_lm *lm, int i, int x)
 	struct plan_lm_layer *l = &lm->layers[i];
 	l->x = x;
 	forward(lm, i);
-	l->y = residual_forward(lm, &l->down, l->act, l->mid, site_down(i));
-	return l->y;
+	return residual_forward(lm, &l->down, l->act, l->mid, site_down(i));
 }
 
 /* Selective: what the modules of a stage read is computed again just before they read it. */

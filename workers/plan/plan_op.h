@@ -31,7 +31,7 @@ enum plan_op_kind {
 
 	/* Language. position of row r: positions[r], or r % T without. */
 	PLAN_OP_EMBEDDING,          /* tokens, wte, [wpe], [positions], y; dims rows, T, C, V */
-	PLAN_OP_EMBEDDING_BACKWARD, /* tokens, dy, dwte, [dwpe], [positions] + ws; dims rows, T, C, V */
+	PLAN_OP_EMBEDDING_BACKWARD, /* tokens, dy, dwte, [dwpe], [positions]; dims rows, T, C, V */
 	PLAN_OP_LAYERNORM,          /* x, gain, bias, y, mean, rstd; dims rows, C; scalar eps */
 	/* x, gain, mean, rstd, dy, dx (added to when accumulate), [dgain], [dbias] + ws */
 	PLAN_OP_LAYERNORM_BACKWARD,
@@ -68,7 +68,6 @@ enum plan_op_kind {
 	 */
 	PLAN_OP_LINEAR_BACKWARD_WEIGHT,
 	PLAN_OP_GELU,          /* x, y; dims count (tanh form) */
-	PLAN_OP_GELU_BACKWARD, /* x, dy, dx; dims count */
 	PLAN_OP_RELU_BACKWARD, /* y, dy, dx; dims count (from the output) */
 	PLAN_OP_ADD,           /* a, y: y += a; dims count */
 	/* y = x / (1-p) or 0; p = scalar; a function of (seed, stream position, site, index), so the

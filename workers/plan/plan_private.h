@@ -119,9 +119,9 @@ struct plan_dense {
 	const char *name; /* of the operations; outlives the calls only */
 	int weight, bias; /* parameters; bias -1 = none */
 	int64_t m, k, n;
-	int64_t ldx, ldy;         /* elements between rows of x and of y; 0 = k, n */
-	int64_t x_shift, y_shift; /* first element: x or y is a part of wider rows */
-	bool transposed;          /* the weight is [N,K] */
+	int64_t ldy;     /* elements between rows of y; 0 = n */
+	int64_t y_shift; /* first element: y is a part of wider rows */
+	bool transposed; /* the weight is [N,K] */
 	enum plan_activation act;
 	int pre;      /* GELU: buffer of the value before; -1 = not kept. Not read otherwise */
 	double alpha; /* 0 = 1 */

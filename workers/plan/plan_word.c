@@ -73,7 +73,6 @@ const char *plan_op_word(enum plan_op_kind kind)
 		[PLAN_OP_LINEAR_BACKWARD_DATA] = "linear_backward_data",
 		[PLAN_OP_LINEAR_BACKWARD_WEIGHT] = "linear_backward_weight",
 		[PLAN_OP_GELU] = "gelu",
-		[PLAN_OP_GELU_BACKWARD] = "gelu_backward",
 		[PLAN_OP_RELU_BACKWARD] = "relu_backward",
 		[PLAN_OP_ADD] = "add",
 		[PLAN_OP_DROPOUT] = "dropout",

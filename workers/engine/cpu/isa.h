@@ -19,7 +19,7 @@
 /* Below this many elements a loop is not worth waking threads for. */
 enum { CPU_PARALLEL_MIN = 8 * 1024 };
 
-/* Plain: cpu/ops/{optimizer,reduce,sparse,rope_table}.c */
+/* Plain: cpu/ops/{average,reduce,rope_table,sparse}.c */
 double CPU_PLAIN(reduce_sum)(int64_t count, const float *x, double *partial);
 double CPU_PLAIN(reduce_square_sum)(int64_t count, const float *x, double *partial);
 void CPU_PLAIN(fill_value)(int64_t count, float value, float *y);
@@ -50,7 +50,6 @@ void CPU_FN(rope_apply)(const struct backend_rope *d);
 void CPU_FN(attention_forward)(const struct backend_attention *d);
 void CPU_FN(attention_backward)(const struct backend_attention *d);
 void CPU_FN(gelu_forward)(int64_t count, const void *x, void *y);
-void CPU_FN(gelu_backward)(int64_t count, const void *x, const void *dy, void *dx);
 void CPU_FN(swiglu_forward)(int64_t rows, int64_t inner, const void *gate_up, void *y);
 void CPU_FN(swiglu_backward)(
 	int64_t rows, int64_t inner, const void *gate_up, const void *dy, void *d_gate_up);

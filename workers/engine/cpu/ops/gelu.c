@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * GELU and its gradient over a flat range. Called through the backend's table. */
+ * GELU over a flat range. Called through the backend's table. */
 #include "workers/engine/cpu/ops/gelu.h"
 #include "workers/engine/cpu/ops/act.h"
 
@@ -12,19 +12,5 @@ void CPU_FN(gelu_forward)(int64_t count, const void *x, void *y)
 		int64_t end = act_block_end(begin, count);
 		for (int64_t i = begin; i < end; i += SIMD_WIDTH)
 			act_store_upto(to + i, gelu_value(act_load_upto(from + i, end - i)), end - i);
-	}
-}
-
-void CPU_FN(gelu_backward)(int64_t count, const void *x, const void *dy, void *dx)
-{
-	const act_t *from = x, *grad = dy;
-	act_t *to = dx;
-#pragma omp parallel for schedule(static) if (count > CPU_PARALLEL_MIN)
-	for (int64_t begin = 0; begin < count; begin += ACT_BLOCK) {
-		int64_t end = act_block_end(begin, count);
-		for (int64_t i = begin; i < end; i += SIMD_WIDTH) {
-			simd_f32 slope = gelu_slope(act_load_upto(from + i, end - i));
-			act_store_upto(to + i, act_load_upto(grad + i, end - i) * slope, end - i);
-		}
 	}
 }

@@ -228,12 +228,6 @@ CPU_INLINE simd_f32 simd_log(simd_f32 x)
 	return n * 0.693147181f + (p * q * s + (s + s)) + (x - x);
 }
 
-/* tanh(u) = 1 - 2 / (1 + e^2u); absolute error about 1e-7. */
-CPU_INLINE simd_f32 simd_tanh(simd_f32 u)
-{
-	return 1.0f - 2.0f / (1.0f + simd_exp(u + u));
-}
-
 #if defined(__AVX512F__)
 #define SIMD_LOW 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
 #define SIMD_HIGH 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
@@ -319,26 +313,7 @@ CPU_INLINE void simd_tile(const int m, const int nv, int64_t k, const float *a, 
 			simd_store(c + i * ldc + j * SIMD_WIDTH, acc[i][j]);
 }
 
-/* The last columns, fewer than one vector. */
-CPU_INLINE void simd_tail(const int m, int64_t n, int64_t k, const float *a, int64_t a_row,
-	int64_t a_col, const float *b, int64_t ldb, float *c, int64_t ldc, const int accumulate)
-{
-	simd_f32 acc[8];
-#pragma GCC unroll 8
-	for (int i = 0; i < m; i++)
-		acc[i] = accumulate ? simd_load_part(c + i * ldc, n) : (simd_f32){ 0 };
-	for (int64_t p = 0; p < k; p++) {
-		simd_f32 row = simd_load_part(b + p * ldb, n);
-#pragma GCC unroll 8
-		for (int i = 0; i < m; i++)
-			acc[i] += simd_broadcast(a + i * a_row + p * a_col) * row;
-	}
-#pragma GCC unroll 8
-	for (int i = 0; i < m; i++)
-		simd_store_part(c + i * ldc, acc[i], n);
-}
-
-/* c[m,n] (+)= a[m,k] b[k,n] for blocks that live in the cache. */
+/* c[m,n] (+)= a[m,k] b[k,n] for blocks that live in the cache; n in whole vectors. */
 CPU_INLINE void simd_gemm(int64_t m, int64_t n, int64_t k, const float *a, int64_t a_row,
 	int64_t a_col, const float *b, int64_t ldb, float *c, int64_t ldc, const int accumulate)
 {
@@ -359,12 +334,4 @@ CPU_INLINE void simd_gemm(int64_t m, int64_t n, int64_t k, const float *a, int64
 			simd_tile(
 				1, 1, k, a + i * a_row, a_row, a_col, b + j, ldb, c + i * ldc + j, ldc, accumulate);
 	}
-	if (j == n)
-		return;
-	for (i = 0; i + 4 <= m; i += 4)
-		simd_tail(
-			4, n - j, k, a + i * a_row, a_row, a_col, b + j, ldb, c + i * ldc + j, ldc, accumulate);
-	for (; i < m; i++)
-		simd_tail(
-			1, n - j, k, a + i * a_row, a_row, a_col, b + j, ldb, c + i * ldc + j, ldc, accumulate);
 }

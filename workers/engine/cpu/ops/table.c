@@ -40,7 +40,6 @@ const struct backend CPU_FN(cpu_table) = {
 	.attention = CPU_FN(attention_forward),
 	.attention_backward = CPU_FN(attention_backward),
 	.gelu = CPU_FN(gelu_forward),
-	.gelu_backward = CPU_FN(gelu_backward),
 	.swiglu = CPU_FN(swiglu_forward),
 	.swiglu_backward = CPU_FN(swiglu_backward),
 	.relu_backward = CPU_FN(relu_backward),
