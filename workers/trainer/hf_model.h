@@ -32,7 +32,8 @@ int hf_model_describe(const struct hf_model *m, struct folder *f, struct err *er
 int hf_model_weights(const struct hf_model *m, const struct hf_weights *w, int64_t batches,
 	struct folder *f, struct err *err) must_check;
 /* Writes and publishes dir, replacing one that is there: everything above, the base of adapters
- * unless it lies elsewhere, averages as "ema" (none before the first step), and trainyard.json with the text of `summary`. */
+ * unless it lies elsewhere, averages as "ema" (none before the first step), and trainyard.json with
+ * the text of `summary`. */
 int hf_model_write(const struct hf_model *m, const char *dir, int64_t step,
 	const struct buf *summary, struct err *err) must_check;
 
