@@ -5,6 +5,7 @@ import json
 import math
 import pathlib
 import random
+import shutil
 import signal
 import struct
 import subprocess
@@ -178,27 +179,37 @@ def test_gpt2_s_matrices_are_in_by_out(tmp_path):
 
 
 def test_killed_at_any_moment_it_goes_on_to_the_same_end(tmp_path):
-    given = prepare(tmp_path, "gpt2", 40, checkpoint={"every_steps": 3, "keep": 2})
+    given = prepare(tmp_path, "gpt2", 200, checkpoint={"every_steps": 3, "keep": 2})
     whole = trainer("run", *given, "--out", tmp_path / "whole")
-    draw, resume, rounds = random.Random(11), [], 0
+    draw, resume, last, rounds = random.Random(11), [], 0, 0
     while True:
         rounds += 1
         out = tmp_path / "torn"
+        # A short pipe read byte by byte: the child is never far ahead of what is read.
         with subprocess.Popen([str(x) for x in [TRAINER, "run", *given, "--out", out, *resume]],
-                              stdout=subprocess.PIPE, text=True) as child:
+                              stdout=subprocess.PIPE, bufsize=0, pipesize=4096) as child:
+            assert json.loads(child.stdout.readline())["t"] == "training"
+            if resume:
+                log = json.loads(child.stdout.readline())
+                assert log["lines"] == [f"resumed from the checkpoint of step {last}"]
             if rounds <= 6:
-                time.sleep(draw.uniform(0.05, 0.4))
+                while json.loads(child.stdout.readline())["t"] != "checkpoint":
+                    pass
+                for _ in range(draw.randrange(5)):
+                    child.stdout.readline()
+                time.sleep(draw.uniform(0, 0.01))
                 child.send_signal(signal.SIGKILL)
             child.stdout.read()
         if rounds > 6:
             assert child.returncode == 0
             break
+        assert child.returncode == -signal.SIGKILL
         kept = sorted((out / "checkpoints").glob("step-*"), key=lambda p: int(p.name[5:]))
-        if kept:
-            resume = ["--resume", kept[-1]]
+        assert int(kept[-1].name[5:]) > last
+        last, resume = int(kept[-1].name[5:]), ["--resume", kept[-1]]
     assert ((tmp_path / "whole/final/model.safetensors").read_bytes() ==
             (tmp_path / "torn/final/model.safetensors").read_bytes())
-    assert len(steps(whole.stdout)) == 40
+    assert len(steps(whole.stdout)) == 200
 
 
 def test_adapters_are_peft_s(tmp_path):
@@ -207,6 +218,9 @@ def test_adapters_are_peft_s(tmp_path):
     lora = {"rank": 2, "alpha": 8, "target_modules": ["q_proj", "down_proj"]}
     before = (tmp_path / "base/final/model.safetensors").read_bytes()
     given = prepare(tmp_path, "sft", 20, lora=lora, model={"base": "job_0"})
+    spec = json.loads(given[0].read_text())
+    spec["hyperparameters"]["ema_decay"] = 0.5
+    given[0].write_text(json.dumps(spec))
     trainer("run", *given, "--init", tmp_path / "base/final", "--out", tmp_path / "tuned")
     final = tmp_path / "tuned/final"
     assert before == (tmp_path / "base/final/model.safetensors").read_bytes()
@@ -224,6 +238,15 @@ def test_adapters_are_peft_s(tmp_path):
     text = trainer("generate", final, "--base", tmp_path / "base/final", "--prompt", "yard 1: ",
                    "--max-tokens", 20, "--seed", 4).stdout
     assert text.strip()
+    # --average takes the averages' file, and is refused where there is none.
+    ask = ["--base", tmp_path / "base/final", "--prompt", "yard 1: ", "--max-tokens", 20]
+    averaged = trainer("generate", final, *ask, "--average").stdout
+    shutil.copytree(final, tmp_path / "only")
+    (tmp_path / "only/ema_adapter_model.safetensors").rename(
+        tmp_path / "only/adapter_model.safetensors")
+    assert trainer("generate", tmp_path / "only", *ask).stdout == averaged
+    refused = trainer("generate", tmp_path / "only", *ask, "--average", check=False)
+    assert refused.returncode == 1 and "--average" in refused.stderr
     refused = trainer("generate", final, "--prompt", "x", check=False)
     assert refused.returncode == 1 and "adapters" in refused.stderr
 
@@ -296,6 +319,22 @@ def test_bad_data_are_named_with_file_and_place(tmp_path, name):
     refused = trainer("validate", *given, check=False)
     assert refused.returncode == 1 and refused.stdout == ""
     assert file in refused.stderr and place in refused.stderr, refused.stderr
+
+
+@pytest.mark.parametrize("command", ["plan", "validate", "bench"])
+def test_an_answer_that_cannot_be_written_is_an_error(tmp_path, command):
+    given = prepare(tmp_path, "gpt2", 4)
+    more = {"plan": given[:1], "validate": given, "bench": [given[0], "--steps", 1, "--warm", 0]}
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        done = subprocess.run([TRAINER, command, *map(str, more[command])], stdout=full, text=True,
+                              stderr=subprocess.PIPE, timeout=60, check=False)
+    assert done.returncode == 1 and "standard output" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("words_", ["", "fp32,", "fp32,fp32", "fp31"])
+def test_calibrate_refuses_a_wrong_list(words_):
+    refused = trainer("calibrate", "--precision", words_, check=False)
+    assert refused.returncode == 1 and "--precision" in refused.stderr
 
 
 def test_every_command_tells_its_arguments():

@@ -34,7 +34,7 @@ static const char usage[] =
 	"  --seed N           the same seed gives the same text (0)\n"
 	"  --base DIR         the model that the adapters in DIR adapt\n"
 	"  --tokenizer PATH   tokenizer.json (otherwise that of DIR, or of --base)\n"
-	"  --average          the moving average of the weights (ema.safetensors)\n"
+	"  --average          the moving average of what was trained (the ema file of DIR)\n"
 	"  --threads N        compute threads (1)\n";
 
 struct generate_command {
@@ -98,22 +98,31 @@ static struct job_spec forward_spec(const struct spec_model *m, int64_t length)
 	return s;
 }
 
-static int load(const struct generate_command *c, struct model *m, struct err *err)
+/* The averages of what was trained: of the adapters when there are some, else of the model. */
+static int load_average(const struct generate_command *c, struct model *m, struct err *err)
 {
 	cleanup(hf_weights_finish) struct hf_weights w = { 0 };
-	const char *stem = c->average ? "ema" : "model";
-	if (c->base != NULL) {
-		int rc = hf_model_read(m->engine, &m->spec, c->base, err);
-		return rc < 0 ? rc : hf_model_read_adapters(m->engine, &m->spec, c->dir, err);
-	}
-	if (!c->average)
-		return hf_model_read(m->engine, &m->spec, c->dir, err);
+	bool adapters = m->spec.lora.rank > 0;
+	const char *stem = adapters ? "ema_adapter_model" : "ema";
+	if (!hf_weights_exist(c->dir, stem))
+		return err_set(
+			err, ERR_INVALID_VALUE, "--average", "%s has no %s.safetensors", c->dir, stem);
 	int rc = hf_weights_of(m->engine, &w, err);
 	if (rc == 0)
-		rc = hf_weights_read(&w, c->dir, stem, &m->spec.model, false, err);
+		rc = hf_weights_read(&w, c->dir, stem, &m->spec.model, adapters, err);
 	if (rc == 0)
 		engine_parameters_changed(m->engine);
 	return rc;
+}
+
+static int load(const struct generate_command *c, struct model *m, struct err *err)
+{
+	int rc = 0;
+	if (c->base != NULL || !c->average || m->spec.lora.rank > 0)
+		rc = hf_model_read(m->engine, &m->spec, c->base != NULL ? c->base : c->dir, err);
+	if (rc == 0 && c->base != NULL && !c->average)
+		rc = hf_model_read_adapters(m->engine, &m->spec, c->dir, err);
+	return rc < 0 || !c->average ? rc : load_average(c, m, err);
 }
 
 static int open_model(
