@@ -40,6 +40,14 @@ static int bad(struct err *err, const char *key, const char *why)
 	return err_set(err, ERR_INVALID_DATA, key, "adapter_config.json: %s: %s", key, why);
 }
 
+static bool has_members(const struct json_val *v)
+{
+	void *iter = NULL;
+	const char *key;
+	const struct json_val *member;
+	return json_kind(v) == JSON_OBJECT && json_object_next(v, &iter, &key, &member);
+}
+
 /* What is said must be what this engine computes. */
 static int check_kind(const struct json_val *v, struct err *err)
 {
@@ -51,6 +59,10 @@ static int check_kind(const struct json_val *v, struct err *err)
 		return bad(err, "use_dora", "DoRA is not built");
 	if (json_bool_or(json_get(v, "use_rslora"), false))
 		return bad(err, "use_rslora", "the scale is alpha / r here");
+	static const char *const patterns[] = { "alpha_pattern", "rank_pattern" };
+	for (size_t i = 0; i < ARRAY_LEN(patterns); i++)
+		if (has_members(json_get(v, patterns[i])))
+			return bad(err, patterns[i], "every module has the same rank and alpha here");
 	return 0;
 }
 

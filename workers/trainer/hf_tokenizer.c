@@ -125,15 +125,7 @@ int hf_tokenizer_open(
 	const struct job_spec *spec, const char *path, struct hf_tokenizer *ret, struct err *err)
 {
 	struct hf_tokenizer t = { .ids = { -1, -1, -1 } };
-	if (path != NULL) {
-		int rc = file_read(path, HF_TOKENIZER_BYTES_MAX, &t.text, &t.bytes, err);
-		if (rc == 0)
-			rc = find_tokens(&t, err);
-		if (rc < 0) {
-			free(t.text);
-			return rc;
-		}
-	} else if (spec->data.tokenizer == SPEC_TOKENIZER_BYTES) {
+	if (spec->data.tokenizer == SPEC_TOKENIZER_BYTES) { /* whatever lies beside the model */
 		struct buf text;
 		buf_init(&text, SMALL_TEXT_MAX);
 		write_bytes(&text);
@@ -141,6 +133,14 @@ int hf_tokenizer_open(
 		if (t.text == NULL)
 			return err_set(err, ERR_NO_MEMORY, NULL, "no memory for a tokenizer");
 		t.ids.eos = 0; /* ends a document, as the engine's tokenizer has it */
+	} else if (path != NULL) {
+		int rc = file_read(path, HF_TOKENIZER_BYTES_MAX, &t.text, &t.bytes, err);
+		if (rc == 0)
+			rc = find_tokens(&t, err);
+		if (rc < 0) {
+			free(t.text);
+			return rc;
+		}
 	}
 	*ret = t;
 	return 0;

@@ -113,7 +113,9 @@ static void the_tokenizer_of_bytes_is_one_of_hugging_face(void **state)
 	size_t bytes = 0;
 	cleanup(tokenizer_closep) struct tokenizer *t = NULL;
 	cleanup(tokenizer_encoder_destroyp) struct tokenizer_encoder *e = NULL;
-	write_all(f, &f->spec, NULL); /* the fixture's tokenizer: bytes */
+	/* The fixture's tokenizer: bytes, whatever file there is. */
+	fixture_write(fixture_path(f, "t.json"), small, strlen(small));
+	write_all(f, &f->spec, fixture_path(f, "t.json"));
 	if (tokenizer_open(fixture_path(f, "tok/tokenizer.json"), "t", "p", &t, &err) < 0)
 		fail_msg("%s", err.message);
 	assert_int_equal(tokenizer_vocabulary(t), 256);
@@ -186,6 +188,12 @@ static void adapters_of_other_kinds_are_refused(void **state)
 		{ "{\"peft_type\":\"LORA\",\"r\":1,\"lora_alpha\":1,\"target_modules\":[\"q\"],"
 		  "\"bias\":\"all\"}",
 			"bias" },
+		{ "{\"peft_type\":\"LORA\",\"r\":1,\"lora_alpha\":1,\"target_modules\":[\"q\"],"
+		  "\"alpha_pattern\":{\"q\":2}}",
+			"alpha_pattern" },
+		{ "{\"peft_type\":\"LORA\",\"r\":1,\"lora_alpha\":1,\"target_modules\":[\"q\"],"
+		  "\"alpha_pattern\":{},\"rank_pattern\":{\"q\":2}}",
+			"rank_pattern" },
 		{ "{\"peft_type\":\"LORA\",\"r\":1,\"lora_alpha\":1,\"target_modules\":\"all-linear\"}",
 			"target_modules" },
 	};
