@@ -18,6 +18,9 @@ enum {
 	BOTTLENECK_TIMES = 4
 };
 
+/* What transformers takes where the file says nothing; the spec's own default is another. */
+static const double LLAMA_EPS = 1e-6;
+
 /* A field whose value decides whether the model is one of ours. */
 struct rule {
 	const char *key;
@@ -119,6 +122,8 @@ static int copy_resnet(struct json_writer *w, const struct json_val *root, struc
 		return refuse(err, "downsample_in_bottleneck", "strides are in the 3x3 convolution here");
 	if (json_bool_or(json_get(root, "downsample_in_first_stage"), false))
 		return refuse(err, "downsample_in_first_stage", "the first stage keeps the image's size");
+	if (strcmp(json_str_or(json_get(root, "hidden_act"), "relu"), "relu") != 0)
+		return refuse(err, "hidden_act", "blocks end in a ReLU here");
 	json_field_str(w, "block", bottleneck ? "bottleneck" : "basic");
 	json_field_str(w, "stem", "7x7");
 	json_key(w, "channels");
@@ -170,6 +175,8 @@ static int translate(const struct json_val *root, struct buf *out, struct err *e
 		rc = check_rope(root, &theta, err);
 		json_field_str(&w, "family", "llama");
 		copy_fields(&w, root, llama_fields);
+		if (json_get(root, "rms_norm_eps") == NULL)
+			json_field_f64(&w, "rms_norm_eps", LLAMA_EPS);
 		json_field_f64(&w, "rope_theta", theta);
 		if (rc == 0)
 			rc = check(root, llama_rules, ARRAY_LEN(llama_rules), err);

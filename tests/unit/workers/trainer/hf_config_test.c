@@ -197,6 +197,7 @@ static void models_of_another_kind_are_refused_by_field(void **state)
 			"embedding_size" },
 		{ "{\"model_type\":\"resnet\",\"downsample_in_bottleneck\":true}",
 			"downsample_in_bottleneck" },
+		{ "{\"model_type\":\"resnet\",\"hidden_act\":\"gelu\"}", "hidden_act" },
 	};
 	struct fixture *x = *state;
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -209,6 +210,9 @@ static void models_of_another_kind_are_refused_by_field(void **state)
 	}
 	struct err err = { 0 };
 	struct spec_model m;
+	write_config(x, "{" LLAMA_FIELDS "}"); /* transformers' default, not the spec's */
+	assert_int_equal(read_config(x, &m, &err), 0);
+	assert_true(m.norm_eps == 1e-6);
 	write_config(x, "{\"model_type\":");
 	assert_int_equal(read_config(x, &m, &err), ERR_INVALID_DATA);
 	assert_int_equal(hf_config_read(x->dir, &m, &err), ERR_INVALID_DATA);
