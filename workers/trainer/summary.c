@@ -5,6 +5,7 @@
 #include "core/spec/spec_json.h"
 
 #include <float.h>
+#include <math.h>
 
 void summary_write_metrics(
 	struct json_writer *w, const struct job_spec *spec, const struct summary_metrics *m)
@@ -14,6 +15,9 @@ void summary_write_metrics(
 	if (m->evaluated_step == 0)
 		return;
 	json_field_f64(w, "validation_loss", m->validation_loss);
+	double perplexity = exp(m->validation_loss);
+	if (spec_is_language(spec) && isfinite(perplexity))
+		json_field_f64(w, "perplexity", perplexity);
 	if (m->bits_per_byte > 0) {
 		json_field_f64(w, "bits_per_byte", m->bits_per_byte);
 		json_field_f64(w, "order0_bits_per_byte", m->order0_bits_per_byte);
@@ -27,10 +31,12 @@ void summary_write_metrics(
 int summary_read_metrics(const struct json_val *v, struct summary_metrics *m, struct err *err)
 {
 	struct json_obj o;
+	double perplexity = 0; /* follows from the loss */
 	json_obj_open(&o, v, "$.metrics", err);
 	m->has_loss = json_obj_has(&o, "loss");
 	json_obj_f64(&o, "loss", -DBL_MAX, DBL_MAX, &m->loss);
 	json_obj_f64(&o, "validation_loss", -DBL_MAX, DBL_MAX, &m->validation_loss);
+	json_obj_f64(&o, "perplexity", 0, DBL_MAX, &perplexity);
 	json_obj_f64(&o, "bits_per_byte", -DBL_MAX, DBL_MAX, &m->bits_per_byte);
 	json_obj_f64(&o, "order0_bits_per_byte", -DBL_MAX, DBL_MAX, &m->order0_bits_per_byte);
 	json_obj_f64(&o, "accuracy", -DBL_MAX, DBL_MAX, &m->accuracy);

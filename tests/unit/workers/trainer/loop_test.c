@@ -6,6 +6,8 @@
 #include "workers/trainer/loop.h"
 #include "workers/trainer/manifest.h"
 
+#include <math.h>
+
 enum { NOTES_MAX = 256, ALIVE_US = 10000 };
 
 struct notes {
@@ -142,6 +144,12 @@ static void a_whole_run_tells_everything_in_order(void **state)
 	assert_true(where(&n, "step", 6) < where(&n, "evaluation", 6));
 	assert_true(where(&n, "evaluation", 12) < where(&n, "checkpoint", 12));
 	assert_int_equal(where(&n, "checkpoint", 12), n.count - 1);
+	cleanup(json_doc_freep) struct json_doc *doc = NULL;
+	const char *told = n.json[where(&n, "evaluation", 12)];
+	assert_int_equal(json_doc_parse(told, strlen(told), JSON_BYTES_MAX, &doc, &err), 0);
+	const struct json_val *v = json_doc_root(doc);
+	assert_true(json_f64_or(json_get(v, "perplexity"), 0) ==
+		exp(json_f64_or(json_get(v, "validation_loss"), 0)));
 	assert_true(n.alive >= 3); /* after the checkpoint, before the model, after it */
 	assert_false(exists(f, "run/checkpoints/step-4")); /* keep 2 */
 	assert_true(exists(f, "run/checkpoints/step-8"));
