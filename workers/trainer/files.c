@@ -9,7 +9,6 @@
 
 int files_out_open(struct files_out *o, const char *path, struct err *err)
 {
-	o->bytes = 0;
 	snprintf(o->path, sizeof(o->path), "%s", path);
 	o->fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (o->fd < 0)
@@ -21,7 +20,6 @@ int files_out_write(struct files_out *o, const void *data, size_t bytes, struct 
 {
 	if (file_write_fd(o->fd, data, bytes) < 0)
 		return err_errno(err, ERR_IO, errno, "%s cannot be written", o->path);
-	o->bytes += (int64_t)bytes;
 	return 0;
 }
 

@@ -14,7 +14,6 @@
 /* A file being written. Zero-initialise fd to -1 (FILES_OUT_INIT). */
 struct files_out {
 	int fd;
-	int64_t bytes;
 	char path[FILE_PATH_MAX];
 };
 #define FILES_OUT_INIT \
