@@ -27,7 +27,7 @@ const struct setting settings_agent_table[] = {
 	I64(devices, "1", 1, 64, "Devices that this machine offers"),
 	I64(device_memory_bytes, "2147483648", 1048576, 1099511627776, "Memory of one device in bytes"),
 	I64(device_threads, "1", 1, 1024,
-		"Compute threads of one device; the results depend on it in the last bits"),
+		"Compute threads of one device; the results do not depend on it"),
 	STR(work_dir, NULL, "Folder of attempts and cached inputs; belongs to one agent"),
 	STR(trainer, "trainyard-trainer", "Path of the trainer program"),
 	STR(tokenizer_dir, "/usr/share/trainyard/tokenizers",
