@@ -68,7 +68,8 @@ struct part {
 	size_t from, to, end; /* end: the boundary where it stopped */
 	int64_t count;        /* of tokens */
 	int64_t offset;       /* of its tokens in the scratch file */
-	bool spilled;         /* more than its place in the scratch file holds */
+	bool again;           /* more than its place in the scratch file holds, or it began inside of
+						   * something that cannot be read from there */
 };
 
 struct tokenizing {
@@ -133,7 +134,7 @@ static int put_tokens(void *ctx, const int32_t *ids, size_t count, struct err *e
 {
 	struct sink *s = ctx;
 	if (s->part->count + (int64_t)count > s->room) {
-		s->part->spilled = true;
+		s->part->again = true;
 		return ERR_TOO_LARGE;
 	}
 	s->part->count += (int64_t)count;
@@ -157,7 +158,7 @@ static int tokenize(struct tokenizing *x, struct part *p, int64_t room, struct e
 	if (!rc)
 		rc = data_writer_open(&s.writer, &x->d->scratch[0], p->offset, err);
 	p->count = 0;
-	p->spilled = false;
+	p->again = false;
 	struct err why = { 0 };
 	if (!rc && p->from == 0 && p->to == m->size) {
 		rc = tokenizer_encode(e, (const char *)m->bytes, m->size, put_tokens, &s, &why);
@@ -169,7 +170,7 @@ static int tokenize(struct tokenizing *x, struct part *p, int64_t room, struct e
 	if (!rc)
 		rc = data_writer_flush(&s.writer, &why);
 	data_writer_close(&s.writer);
-	if (p->spilled)
+	if (p->again)
 		return 0;
 	if (rc == ERR_INVALID_DATA)
 		return err_set(err, rc, x->source->param, "file %s, in the part from offset %zu on: %s",
@@ -183,7 +184,16 @@ static int tokenize_part(void *ctx, int64_t i, struct err *err)
 {
 	struct tokenizing *x = ctx;
 	struct part *p = &x->part[i];
-	return tokenize(x, p, (int64_t)(p->to - p->from), err);
+	struct err why = { 0 };
+	int rc = tokenize(x, p, (int64_t)(p->to - p->from), &why);
+	if (rc == ERR_INVALID_DATA && p->from > 0) {
+		/* Where it really begins it may be read. */
+		p->again = true;
+		return 0;
+	}
+	if (rc && err)
+		*err = why;
+	return rc;
 }
 
 /* Each part must begin where the one before ended. */
@@ -198,7 +208,7 @@ static int join_parts(struct tokenizing *x, struct err *err)
 			p->count = 0;
 			continue;
 		}
-		if (p->from != expected || p->spilled) {
+		if (p->from != expected || p->again) {
 			p->from = expected;
 			p->offset = x->tail;
 			int rc = tokenize(x, p, INT64_MAX, err);

@@ -221,7 +221,12 @@ static int extend(struct tokenizer_encoder *e, struct source *s, size_t *at, str
 	}
 	size_t cut = s->raw_bytes > NORMAL_BYTES ? tokenizer_nfc_cut(s->raw, s->raw_bytes, NORMAL_BYTES)
 											 : s->raw_bytes;
-	if (tokenizer_nfc(s->raw, cut, b))
+	int rc = tokenizer_nfc(s->raw, cut, b);
+	if (rc == ERR_INVALID_DATA)
+		return err_set(err, rc, NULL,
+			"more than %d bytes of combining marks follow each other: too many to normalize",
+			TOKENIZER_NFC_RUN_MAX_BYTES);
+	if (rc)
 		return err_set(err, ERR_NO_MEMORY, NULL, "no memory to normalize a text");
 	s->raw += cut;
 	s->raw_bytes -= cut;

@@ -298,6 +298,8 @@ int tokenizer_nfc(const char *text, size_t bytes, struct buf *out)
 			at = end;
 			continue;
 		}
+		if (end - at > TOKENIZER_NFC_RUN_MAX_BYTES)
+			return ERR_INVALID_DATA;
 		if (cap < (end - at) * DECOMPOSED_MAX) {
 			free(m);
 			cap = (end - at) * DECOMPOSED_MAX * 2;

@@ -11,6 +11,9 @@ enum {
 	TOKENIZER_STEPS_MAX = 8, /* of the pre-tokenizer */
 	TOKENIZER_EXTRA_MAX = 8, /* ids in front, and behind */
 	TOKENIZER_ADDED_MAX = 8192,
+	/* Bytes between two places where a text may be cut to be normalized; each takes memory for
+	 * several characters. */
+	TOKENIZER_NFC_RUN_MAX_BYTES = 1 << 20,
 	TOKENIZER_ADDED_BYTES_MAX = 1024,  /* of one added token */
 	TOKENIZER_PATTERN_MAX = 16 * 1024, /* bytes of a translated pattern */
 };
@@ -143,7 +146,8 @@ void tokenizer_unicode_ranges(const char *property, struct buf *out);
 size_t tokenizer_nfc_prefix(const char *text, size_t bytes);
 /* The first place behind `from` where a text may be cut and its parts normalized alone. */
 size_t tokenizer_nfc_cut(const char *text, size_t bytes, size_t from);
-/* Appends. NO_MEMORY or the buffer's failure. */
+/* Appends. INVALID_DATA: a run longer than TOKENIZER_NFC_RUN_MAX_BYTES; otherwise NO_MEMORY or the
+ * buffer's failure. */
 int tokenizer_nfc(const char *text, size_t bytes, struct buf *out);
 
 /* tokenizer_json.c: fills t from the file's text. */

@@ -119,6 +119,54 @@ static void test_parts_are_one_pass(void **state)
 	free(text);
 }
 
+/* qwen2's, but its words are what stands in quotes, and single characters outside. */
+static struct fixture_file quoting_tokenizer(void)
+{
+	char path[FILE_PATH_MAX], *text = NULL;
+	size_t bytes;
+	struct buf b;
+	path_of("qwen2", path);
+	assert_ok(file_read(path, 1 << 24, &text, &bytes, &err));
+	const char *begin = strstr(text, "\"Regex\""), *end = strstr(text, "\"behavior\"");
+	assert_true(begin && end > begin);
+	buf_init(&b, 1 << 24);
+	buf_append(&b, text, (size_t)(begin - text));
+	buf_str(&b, "\"Regex\": \"\\\"[^\\\"]*\\\"|[^\\\"]\"}, ");
+	buf_str(&b, end);
+	struct fixture_file f = fixture_write(b.data, b.len);
+	buf_finish(&b);
+	free(text);
+	return f;
+}
+
+/* From inside of the quotes on, where the second part seems to begin, what follows them is one word
+ * that is too long. */
+static void test_part_begins_inside(void **state)
+{
+	enum { BYTES = 6 << 20, CUT = 4 << 20, QUOTED = 60000 };
+	struct fixture_file f = quoting_tokenizer();
+	char *text = malloc(BYTES);
+	for (size_t i = 0; i < BYTES; i++)
+		text[i] = i % 2 ? ' ' : 'x';
+	text[CUT - QUOTED] = text[CUT + QUOTED] = '"';
+	struct job_spec s = text_spec();
+	struct data_options o = { .tokenizer_path = f.path, .threads = 2 };
+	struct ids want = { 0 };
+	struct data *d = NULL;
+	encode(f.path, text, BYTES, &want);
+	assert_ok(fixture_data(&s, text, BYTES, &o, &d, &err));
+	check_stream(d, &want);
+	data_close(d);
+	d = NULL;
+	text[BYTES - 3] = '"';
+	text[CUT + QUOTED] = 'x';
+	assert_int_equal(fixture_data(&s, text, BYTES, &o, &d, &err), ERR_INVALID_DATA);
+	assert_says("the file", "a word of");
+	unlink(f.path);
+	free(want.id);
+	free(text);
+}
+
 static void test_files_follow(void **state)
 {
 	char path[FILE_PATH_MAX];
@@ -178,6 +226,22 @@ static void test_word_too_long(void **state)
 	struct data *d = NULL;
 	assert_int_equal(fixture_data(&s, text, bytes, &o, &d, &err), ERR_INVALID_DATA);
 	assert_says("the file", "offset 0", "a word of");
+	assert_string_equal(err.param, "training_file");
+	free(text);
+}
+
+static void test_marks_too_many(void **state)
+{
+	size_t bytes = 3 << 20;
+	char *text = malloc(bytes), path[FILE_PATH_MAX];
+	for (size_t i = 0; i < bytes; i++)
+		text[i] = i < 16 ? 'a' : i % 2 ? '\x81' : '\xcc';
+	path_of("qwen2", path);
+	struct job_spec s = text_spec();
+	struct data_options o = { .tokenizer_path = path };
+	struct data *d = NULL;
+	assert_int_equal(fixture_data(&s, text, bytes, &o, &d, &err), ERR_INVALID_DATA);
+	assert_says("the file", "1048576 bytes of combining marks");
 	assert_string_equal(err.param, "training_file");
 	free(text);
 }
@@ -274,8 +338,10 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_parts_are_one_pass),
+		cmocka_unit_test(test_part_begins_inside),
 		cmocka_unit_test(test_files_follow),
 		cmocka_unit_test(test_word_too_long),
+		cmocka_unit_test(test_marks_too_many),
 		cmocka_unit_test(test_tokens),
 		cmocka_unit_test(test_tokens_refused),
 	};
