@@ -23,6 +23,8 @@ static int open_data(struct session *s, const struct session_inputs *in, struct 
 	if (rc == 0 && in->validation_count > 0)
 		rc = data_open(&s->spec, in->validation, in->validation_count, "validation_file", &o,
 			&s->validation, err);
+	if (rc == 0 && s->validation)
+		rc = data_agree(s->training, s->validation, err);
 	return rc;
 }
 

@@ -123,6 +123,7 @@ void data_close(struct data *d)
 	for (int i = 0; i < DATA_SCRATCHES; i++)
 		data_scratch_close(&d->scratch[i]);
 	free(d->stream.segment);
+	free(d->header);
 	free(d->class_names);
 	free(d);
 }
@@ -162,8 +163,13 @@ void data_dims(const struct data *training, const struct data *validation, struc
 static int agree_names(const struct data *t, const struct data *v, struct err *err)
 {
 	const char *a = t->class_names, *b = v->class_names;
-	if (!a || !b)
+	if (!a && !b)
 		return 0;
+	if (!a || !b)
+		return err_set(err, ERR_INVALID_DATA, "validation_file",
+			"the classes of the validation images are %s, those of the training images %s",
+			b ? "names of folders" : "numbers in .cls files",
+			a ? "names of folders" : "numbers in .cls files");
 	while (*a && *b) {
 		int la = (int)strcspn(a, "\n"), lb = (int)strcspn(b, "\n");
 		if (la != lb || memcmp(a, b, (size_t)la) != 0)
@@ -176,6 +182,26 @@ static int agree_names(const struct data *t, const struct data *v, struct err *e
 			"the folders of the validation images are other classes than those of the training "
 			"images, from \"%.*s\" (training: \"%.*s\") on",
 			(int)strcspn(b, "\n"), b, (int)strcspn(a, "\n"), a);
+	return 0;
+}
+
+/* The columns of tables, by name and order. */
+static int agree_header(const struct data *t, const struct data *v, struct err *err)
+{
+	const char *a = t->header, *b = v->header;
+	if (!a || !b)
+		return 0;
+	while (
+		a < t->header + t->header_bytes && b < v->header + v->header_bytes && strcmp(a, b) == 0) {
+		a += strlen(a) + 1;
+		b += strlen(b) + 1;
+	}
+	bool a_more = a < t->header + t->header_bytes, b_more = b < v->header + v->header_bytes;
+	if (a_more || b_more)
+		return err_set(err, ERR_INVALID_DATA, "validation_file",
+			"the header of the validation file is another than that of the training file, from "
+			"\"%.64s\" (training: \"%.64s\") on",
+			b_more ? b : "", a_more ? a : "");
 	return 0;
 }
 
@@ -192,7 +218,8 @@ int data_agree(const struct data *training, const struct data *validation, struc
 		return err_set(err, ERR_INVALID_DATA, "validation_file",
 			"validation targets have %lld values, training targets %lld", (long long)v->classes,
 			(long long)t->classes);
-	return agree_names(training, validation, err);
+	int rc = agree_header(training, validation, err);
+	return rc ? rc : agree_names(training, validation, err);
 }
 
 int data_validate(const struct job_spec *spec, const struct data_file *training, int training_count,

@@ -342,6 +342,8 @@ static int finish(struct csv *x, struct err *err)
 	d->info.classes = d->task == SPEC_CLASSIFICATION ? x->largest + 1
 		: d->task == SPEC_REGRESSION                 ? 1
 													 : 0;
+	d->header = take_ptr(x->header);
+	d->header_bytes = x->header_bytes;
 	d->reader = &data_rows_reader;
 	return 0;
 }

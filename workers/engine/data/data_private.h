@@ -115,6 +115,8 @@ struct data {
 	struct data_rows rows;
 	bool flip;
 	int64_t crop_padding;
+	char *header; /* csv: malloc'ed, the names of the columns, a NUL behind each */
+	size_t header_bytes;
 	char *class_names; /* image_tar: malloc'ed, each ends in a newline; NULL without folders */
 };
 

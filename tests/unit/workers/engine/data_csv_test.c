@@ -236,10 +236,33 @@ static void test_limits(void **state)
 	free(text);
 }
 
+/* Training and validation have the same columns in the same order. */
+static void test_agree(void **state)
+{
+	struct job_spec s = table_spec(SPEC_REGRESSION);
+	s.model.in_width = 0;
+	const char *const texts[] = { "a,b,y\n1,2,3\n", "a,b,y\n4,5,6\n4,5,6\n", "b,a,y\n1,2,3\n",
+		"a,b,z\n1,2,3\n", "a,ba,y\n1,2,3\n" };
+	struct data *d[ARRAY_LEN(texts)] = { NULL };
+	for (size_t i = 0; i < ARRAY_LEN(texts); i++)
+		assert_ok(fixture_data(&s, texts[i], strlen(texts[i]), NULL, &d[i], &err));
+	assert_ok(data_agree(d[0], d[1], &err));
+	const char *const says[] = { "\"b\" (training: \"a\")", "\"z\" (training: \"y\")",
+		"\"ba\" (training: \"b\")" };
+	for (size_t i = 2; i < ARRAY_LEN(texts); i++) {
+		assert_int_equal(data_agree(d[0], d[i], &err), ERR_INVALID_DATA);
+		assert_string_equal(err.param, "validation_file");
+		assert_says(says[i - 2]);
+	}
+	for (size_t i = 0; i < ARRAY_LEN(texts); i++)
+		data_close(d[i]);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_regression),
+		cmocka_unit_test(test_agree),
 		cmocka_unit_test(test_classes),
 		cmocka_unit_test(test_clicks),
 		cmocka_unit_test(test_files_follow),

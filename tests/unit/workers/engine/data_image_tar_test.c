@@ -265,6 +265,29 @@ static void test_agree(void **state)
 		data_close(d[i]);
 }
 
+/* Names of folders on one side, numbers on the other. */
+static void test_agree_kinds(void **state)
+{
+	struct job_spec s = tar_spec();
+	struct data *d[2] = { NULL, NULL };
+	for (int i = 0; i < 2; i++) {
+		struct fixture_tar t;
+		fixture_tar_begin(&t, false);
+		put_png(&t, "cat/1.png", 6, 4, 1);
+		if (i)
+			fixture_tar_put(&t, "cat/1.cls", "0", 1, AE_IFREG);
+		assert_ok(open_tar(&s, &t, 1, &d[i]));
+	}
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(data_agree(d[i], d[1 - i], &err), ERR_INVALID_DATA);
+		assert_string_equal(err.param, "validation_file");
+		assert_says(i ? "training images numbers" : "training images names", "folders", ".cls");
+		assert_ok(data_agree(d[i], d[i], &err));
+	}
+	data_close(d[0]);
+	data_close(d[1]);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -275,6 +298,7 @@ int main(void)
 		cmocka_unit_test(test_broken_tars),
 		cmocka_unit_test(test_sizes_out_of_bounds),
 		cmocka_unit_test(test_agree),
+		cmocka_unit_test(test_agree_kinds),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
