@@ -355,7 +355,7 @@ int data_csv_open(struct data *d, const struct data_source *s, struct err *err)
 		return err_set(err, ERR_NO_MEMORY, NULL, "no memory to read a table");
 	x->d = d;
 	x->source = s;
-	int rc = data_scratch_open(&d->scratch[0], s->scratch_dir, err);
+	int rc = data_scratch_open(&d->scratch[0], s, err);
 	if (!rc)
 		rc = data_writer_open(&x->writer, &d->scratch[0], 0, err);
 	for (int i = 0; i < d->map_count && !rc; i++)

@@ -431,7 +431,7 @@ static int write_labels(struct tar *x, struct err *err)
 	int rc = x->classes.count > 0 ? match_classes(x, labels, err) : number_folders(x, labels, err);
 	size_t bytes = (size_t)count * sizeof(*labels);
 	if (!rc)
-		rc = data_scratch_open(&d->scratch[1], x->source->scratch_dir, err);
+		rc = data_scratch_open(&d->scratch[1], x->source, err);
 	if (!rc)
 		rc = data_scratch_write(&d->scratch[1], 0, labels, bytes, err);
 	return rc ? rc : data_scratch_map(&d->scratch[1], (int64_t)bytes, err);
@@ -472,7 +472,7 @@ int data_image_tar_open(struct data *d, const struct data_source *s, struct err 
 	x.waiting = calloc((size_t)x.waiting_max, sizeof(*x.waiting));
 	if (!x.waiting)
 		return err_set(err, ERR_NO_MEMORY, NULL, "no memory to read a tar");
-	int rc = data_scratch_open(&d->scratch[0], s->scratch_dir, err);
+	int rc = data_scratch_open(&d->scratch[0], s, err);
 	for (int i = 0; i < d->map_count && !rc; i++) {
 		x.map = &d->map[i];
 		rc = read_tar(&x, err);

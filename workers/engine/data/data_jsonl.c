@@ -326,7 +326,7 @@ static int read_all(struct jsonl *x, struct err *err)
 	struct data_writer *w[DATA_SCRATCHES] = { &x->tokens, &x->begins, &x->firsts };
 	int rc = 0;
 	for (int i = 0; i < DATA_SCRATCHES && !rc; i++) {
-		rc = data_scratch_open(&d->scratch[i], x->source->scratch_dir, err);
+		rc = data_scratch_open(&d->scratch[i], x->source, err);
 		if (!rc)
 			rc = data_writer_open(w[i], &d->scratch[i], 0, err);
 	}

@@ -14,6 +14,9 @@ enum {
 	DATA_FEATURES_MAX = 1 << 26, /* elements of one sample */
 	DATA_THREADS_MAX = 256,
 };
+/* Of one scratch file: far more than the largest data set derives, far less than a small file can
+ * promise. */
+#define DATA_SCRATCH_MAX_BYTES (INT64_C(256) << 30)
 
 struct data_map {
 	const unsigned char *bytes;
@@ -32,7 +35,8 @@ struct data_source {
 
 /* A file that has no name any more: written while a data set is opened, then mapped. */
 struct data_scratch {
-	int fd; /* -1 once it is mapped */
+	int fd;            /* -1 once it is mapped */
+	const char *param; /* of errors */
 	const unsigned char *bytes;
 	int64_t size;
 };
@@ -166,8 +170,9 @@ void data_stream_attach(
 	struct data *d, struct data_segment *segments, const int64_t *counts, int64_t count);
 
 /* data_scratch.c. Zero-initialised or closed is closed. */
-int data_scratch_open(struct data_scratch *s, const char *dir, struct err *err) must_check;
-/* Any thread; the places written must not overlap. */
+int data_scratch_open(
+	struct data_scratch *s, const struct data_source *source, struct err *err) must_check;
+/* Any thread; the places written must not overlap. INVALID_DATA beyond DATA_SCRATCH_MAX_BYTES. */
 int data_scratch_write(struct data_scratch *s, int64_t offset, const void *bytes, size_t count,
 	struct err *err) must_check;
 /* Ends the writing. */

@@ -30,8 +30,9 @@ static int open_unlinked(const char *dir)
 	return fd;
 }
 
-int data_scratch_open(struct data_scratch *s, const char *dir, struct err *err)
+int data_scratch_open(struct data_scratch *s, const struct data_source *source, struct err *err)
 {
+	const char *dir = source->scratch_dir;
 	if (!dir)
 		dir = secure_getenv("TMPDIR");
 	if (!dir || !*dir)
@@ -39,7 +40,7 @@ int data_scratch_open(struct data_scratch *s, const char *dir, struct err *err)
 	int fd = open_unlinked(dir);
 	if (fd < 0)
 		return err_errno(err, ERR_IO, errno, "no scratch file can be made in %s", dir);
-	*s = (struct data_scratch){ .fd = fd };
+	*s = (struct data_scratch){ .fd = fd, .param = source->param };
 	return 0;
 }
 
@@ -47,6 +48,11 @@ int data_scratch_write(
 	struct data_scratch *s, int64_t offset, const void *bytes, size_t count, struct err *err)
 {
 	const char *p = bytes;
+	int64_t end;
+	if (__builtin_add_overflow(offset, count, &end) || end > DATA_SCRATCH_MAX_BYTES)
+		return err_set(err, ERR_INVALID_DATA, s->param,
+			"what is derived from the data (its tokens, rows or images) has more than %lld bytes",
+			(long long)DATA_SCRATCH_MAX_BYTES);
 	while (count > 0) {
 		ssize_t n = pwrite(s->fd, p, count, offset);
 		if (n < 0 && errno == EINTR)

@@ -257,7 +257,7 @@ static int open_tokenized(struct data *d, const struct data_source *s, struct er
 	d->info.vocabulary = tokenizer_vocabulary(t);
 	struct tokenizing x = { .d = d, .source = s, .tokenizer = t };
 	x.token_bytes = d->info.vocabulary <= UINT16_MAX + 1 ? 2 : 4;
-	rc = data_scratch_open(&d->scratch[0], s->scratch_dir, err);
+	rc = data_scratch_open(&d->scratch[0], s, err);
 	if (!rc)
 		rc = plan_parts(&x, err);
 	if (!rc)

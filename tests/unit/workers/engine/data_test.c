@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Data files, good and bad: every refusal names the file and the position. */
 #include "tests/unit/workers/engine/data_fixture.h"
+#include "workers/engine/data/data_private.h"
 
 static struct err err;
 
@@ -273,10 +274,32 @@ static void test_validate(void **state)
 		unlink(f[i].path);
 }
 
+/* A hole in the scratch file ends where its maximum is. */
+static void test_scratch_maximum(void **state)
+{
+	struct data_source source = { .param = "validation_file", .threads = 1 };
+	struct data_scratch s = { 0 };
+	assert_ok(data_scratch_open(&s, &source, &err));
+	const int64_t beyond[] = { DATA_SCRATCH_MAX_BYTES - 3, DATA_SCRATCH_MAX_BYTES, INT64_MAX - 1 };
+	for (size_t i = 0; i < ARRAY_LEN(beyond); i++) {
+		assert_int_equal(data_scratch_write(&s, beyond[i], "1234", 4, &err), ERR_INVALID_DATA);
+		assert_string_equal(err.param, "validation_file");
+		assert_says("more than 274877906944 bytes");
+	}
+	assert_ok(data_scratch_write(&s, 4, "1234", 4, &err));
+	assert_ok(data_scratch_map(&s, 8, &err));
+	assert_memory_equal(s.bytes,
+		"\0\0\0\0"
+		"1234",
+		8);
+	data_scratch_close(&s);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_text_windows),
+		cmocka_unit_test(test_scratch_maximum),
 		cmocka_unit_test(test_text_files_join),
 		cmocka_unit_test(test_text_refused),
 		cmocka_unit_test(test_entropy),
