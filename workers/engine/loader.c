@@ -4,11 +4,11 @@
  * position in the stream alone. One owner thread; the lock guards everything but the batches. */
 #include "workers/engine/loader.h"
 
+#include "core/base/clock.h"
 #include "workers/engine/rng.h"
 
 #include <pthread.h>
 #include <stdlib.h>
-#include <time.h>
 
 enum { LOADER_THREADS_MAX = 64, NOTHING = -1 };
 
@@ -158,16 +158,9 @@ static void foresee(struct loader *l)
 	pthread_cond_broadcast(&l->due);
 }
 
-static int64_t now_us(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
-}
-
 const struct data_batch *loader_take(struct loader *l, int64_t position, int64_t *ret_wait_us)
 {
-	int64_t begin = now_us();
+	int64_t begin = clock_mono_us(clock_system());
 	pthread_mutex_lock(&l->lock);
 	int which = find(l, position);
 	if (which == NOTHING)
@@ -184,6 +177,6 @@ const struct data_batch *loader_take(struct loader *l, int64_t position, int64_t
 	if (l->threads > 0)
 		foresee(l);
 	pthread_mutex_unlock(&l->lock);
-	*ret_wait_us = now_us() - begin;
+	*ret_wait_us = clock_mono_us(clock_system()) - begin;
 	return &l->o.slot[which];
 }

@@ -52,7 +52,6 @@ int tokenizer_trie_put(
 	}
 	trie->node[node].added = added + 1;
 	unsigned char first = (unsigned char)text[0];
-	trie->distinct += !trie->begins[first];
 	trie->begins[first] = true;
 	return 0;
 }

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MERGES_MAX = 1 << 23, TOKEN_BYTES_MAX = 1 << 20, MEMBERS_MAX = 16 };
+enum { MERGES_MAX = 1 << 23, TOKEN_BYTES_MAX = 1 << 20 };
 
 /* Where the value of a member begins. */
 struct member {

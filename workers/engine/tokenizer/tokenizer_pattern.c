@@ -41,7 +41,7 @@ static int property(struct reader *r, char ret_name[static 3], struct err *err)
 		"No", "P", "Pc", "Pd", "Ps", "Pe", "Pi", "Pf", "Po", "S", "Sm", "Sc", "Sk", "So", "Z", "Zs",
 		"Zl", "Zp" };
 	const char *close = memchr(r->at, '}', (size_t)(r->end - r->at));
-	for (size_t i = 0; close && i < sizeof(known) / sizeof(known[0]); i++) {
+	for (size_t i = 0; close && i < ARRAY_LEN(known); i++) {
 		size_t n = strlen(known[i]);
 		if (n == (size_t)(close - r->at) && memcmp(known[i], r->at, n) == 0) {
 			memcpy(ret_name, known[i], n + 1);
@@ -164,7 +164,7 @@ static int class(struct reader *r, struct err *err)
 static int group(struct reader *r, struct err *err)
 {
 	static const char *const known[] = { "(?:", "(?i:", "(?=", "(?!", "(?>" };
-	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+	for (size_t i = 0; i < ARRAY_LEN(known); i++)
 		if (starts(r, known[i])) {
 			r->at += strlen(known[i]);
 			return buf_str(&r->out, known[i]);
@@ -201,7 +201,7 @@ static int count(struct reader *r, struct err *err)
 static bool folds_to_one(const char *p, const char *end)
 {
 	static const char *const pairs[] = { "ss", "ff", "fi", "fl", "st" };
-	for (size_t i = 0; end - p > 1 && i < sizeof(pairs) / sizeof(pairs[0]); i++)
+	for (size_t i = 0; end - p > 1 && i < ARRAY_LEN(pairs); i++)
 		if ((p[0] | 0x20) == pairs[i][0] && (p[1] | 0x20) == pairs[i][1])
 			return true;
 	return false;
@@ -306,7 +306,7 @@ int tokenizer_pattern_word_char(struct tokenizer *t, struct err *err)
 	buf_str(&out,
 		"[\\x{200C}\\x{200D}\\x{24B6}-\\x{24E9}\\x{1F130}-\\x{1F149}\\x{1F150}-\\x{1F169}"
 		"\\x{1F170}-\\x{1F189}");
-	for (size_t i = 0; i < sizeof(properties) / sizeof(properties[0]); i++) {
+	for (size_t i = 0; i < ARRAY_LEN(properties); i++) {
 		buf_printf(&out, "\\p{%s}", properties[i]);
 		tokenizer_unicode_ranges(properties[i], &out);
 	}

@@ -59,7 +59,6 @@ struct tokenizer_trie {
 	struct tokenizer_node *node;
 	int32_t count, cap;
 	bool begins[256]; /* bytes that a token begins with */
-	int distinct;     /* of them */
 };
 
 struct tokenizer {

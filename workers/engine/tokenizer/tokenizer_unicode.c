@@ -141,7 +141,7 @@ static const struct range ranges[] = {
 
 void tokenizer_unicode_ranges(const char *property, struct buf *out)
 {
-	for (size_t i = 0; i < sizeof(ranges) / sizeof(ranges[0]); i++) {
+	for (size_t i = 0; i < ARRAY_LEN(ranges); i++) {
 		const struct range *r = &ranges[i];
 		if (strncmp(r->category, property, strlen(property)) != 0)
 			continue;
