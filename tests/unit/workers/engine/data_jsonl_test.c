@@ -278,6 +278,19 @@ static void test_refused(void **state)
 	}
 }
 
+/* Documents of the second file come behind those of the first, in the same windows. */
+static void test_files_follow(void **state)
+{
+	struct job_spec s = jsonl_spec(SPEC_LANGUAGE_MODEL);
+	const char a[] = "{\"text\": \"abc\"}\n", b[] = "{\"text\": \"xyz\"}\n{\"text\": \"q\"}\n";
+	struct data *d = NULL;
+	assert_ok(fixture_data_pair(&s, a, strlen(a), b, strlen(b), &d, &err));
+	assert_int_equal(data_info(d)->documents, 3);
+	assert_int_equal(data_info(d)->samples, 1);
+	assert_window(d, 0, "abcxyzq.....", "bc$yz$$-----", "aaadddghijkl", "abcabcaaaaaa");
+	data_close(d);
+}
+
 /* Memory that ends while a conversation is put together: no line of segments without text. */
 static void test_no_memory(void **state)
 {
@@ -307,6 +320,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_tokenizer),
 		cmocka_unit_test(test_threads),
 		cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_files_follow),
 		cmocka_unit_test(test_no_memory),
 	};
 	if (argc < 2)

@@ -243,6 +243,7 @@ static void test_noise(void **state)
 		for (int i = 0; i < ROUNDS; i++)
 			try(&b, &random, &opened);
 		print_message("%s: %d of %d opened\n", b.name, opened, ROUNDS);
+		assert_true(opened > 0);
 		buf_finish(&b.file[0]);
 		buf_finish(&b.file[1]);
 	}

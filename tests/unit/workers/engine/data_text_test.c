@@ -308,6 +308,23 @@ static void test_tokens(void **state)
 	data_close(d);
 }
 
+/* One stream: a window has the end of the first file and the start of the second. */
+static void test_token_files_follow(void **state)
+{
+	struct job_spec s = tokens_spec();
+	unsigned char a[2048], b[2048];
+	size_t a_bytes = npy(a, "<u2", 6, 2), b_bytes = bin(b, 20240520, 1, 5, 5);
+	struct data *d = NULL;
+	assert_ok(fixture_data_pair(&s, a, a_bytes, b, b_bytes, &d, &err));
+	assert_true(data_info(d)->samples == 2 && data_info(d)->tokens == 10);
+	int32_t x[4], y[4];
+	const int32_t input[4] = { 104, 105, 356, 357 }, labels[4] = { 105, 356, 357, 358 };
+	data_read(d, 1, 0, 0, &(struct data_batch){ .input = x, .labels = y });
+	assert_memory_equal(x, input, sizeof(x));
+	assert_memory_equal(y, labels, sizeof(y));
+	data_close(d);
+}
+
 #define refuse_tokens(count, ...)                                                           \
 	do {                                                                                    \
 		struct data *d = NULL;                                                              \
@@ -343,6 +360,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_word_too_long),
 		cmocka_unit_test(test_marks_too_many),
 		cmocka_unit_test(test_tokens),
+		cmocka_unit_test(test_token_files_follow),
 		cmocka_unit_test(test_tokens_refused),
 	};
 	if (argc < 2)

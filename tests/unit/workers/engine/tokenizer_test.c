@@ -440,6 +440,7 @@ static void test_noise(void **state)
 		free(changed);
 	}
 	print_message("%d of 400 could still be opened\n", opened);
+	assert_true(opened > 0);
 	free(text);
 }
 
