@@ -22,7 +22,8 @@ struct data_file {
 /* What was found. */
 struct data_info {
 	int64_t samples; /* language: full windows or packed sequences; images: images; tables: rows */
-	int64_t tokens;  /* language: predicted (valid) tokens of all samples; otherwise 0 */
+	int64_t tokens;  /* language: predicted (valid) tokens, a text's last, partial window's too;
+					  * otherwise 0 */
 	int64_t bytes;   /* of all files, as they lie on the disk */
 	int64_t documents; /* jsonl: lines; otherwise 0 */
 	int64_t truncated; /* jsonl: documents cut at sequence_length */
@@ -34,7 +35,7 @@ struct data_info {
 };
 
 /* Where data sets may put what they derive (tokens of a text, decoded images): a folder of the
- * attempt. The files are unlinked while they are mapped. NULL: next to nothing, in TMPDIR. */
+ * attempt. The files are unlinked while they are mapped. NULL: in TMPDIR, or /tmp. */
 struct data_options {
 	const char *scratch_dir;
 	const char *tokenizer_path; /* tokenizer.json, when the spec's tokenizer is GPT2 or FILE */
