@@ -303,7 +303,7 @@ static int whole(
 static int advance(struct tokenizer_encoder *e, const char *text, size_t bytes, bool final,
 	bool spaced, size_t *ret_bytes, struct err *err)
 {
-	if (e->t->step_count == 0 || !e->t->step[0].pattern) {
+	if (e->t->step_count == 0) {
 		if (!final && bytes <= TOKENIZER_WORD_MAX_BYTES)
 			return MATCH_MORE;
 		*ret_bytes = bytes;
