@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Products: how C is shared among threads and cut into blocks. Each thread owns a rectangle of C
- * and packs for itself, so that threads never wait for each other. A chunk of B is packed once; a
- * block of rows of A, packed or read where it lies, stays in the second-level cache while the
- * chunk's panels pass over it. */
+ * Products: how C is shared among threads and cut into blocks. Each thread owns a rectangle of C,
+ * takes it piece by piece and then what is left of others', and packs for itself, so that threads
+ * never wait for each other. A chunk of B is packed once; a block of rows of A, packed or read
+ * where it lies, stays in the second-level cache while the chunk's panels pass over it. */
 #include "workers/engine/cpu/gemm.h"
 #include "core/base/num.h"
 #include "workers/engine/cpu/cpu_private.h"
 
 #include "workers/engine/cpu/gemm_private.h"
+#include "workers/engine/cpu/gemm_share.h"
 
 #include <assert.h>
 #include <omp.h>
+#include <stdatomic.h>
 
 enum {
 	ALIGN = 64,
@@ -23,6 +25,7 @@ enum {
 	L1_SETS = 64,                   /* a first-level cache's sets of 64 bytes */
 	L1_ROWS_PER_SET = 4,            /* rows of a strip that may share one */
 	PARALLEL_MIN = 1024 * 1024,     /* multiply-adds worth waking threads */
+	THREADS_MAX = 512,              /* of one product */
 };
 
 /* A product and how its operands are read. */
@@ -32,12 +35,13 @@ struct work {
 	bool a_along, b_along;   /* stored lines run along k */
 	bool a_plain, b_plain;   /* a matrix in memory */
 	bool simple;             /* C is the sums themselves: fp32 and nothing done to them */
+	bool direct;             /* the last block's tiles can write C: fp32 and only additions */
 	int64_t k_block, blocks; /* values of k */
 };
 
-/* A thread's rectangle of C and its scratch. */
+/* A rectangle of C in a thread's hands, and its scratch. */
 struct part {
-	int64_t row, row_end, column, column_end;
+	struct gemm_rect c;
 	int64_t chunk; /* columns of B packed at once */
 	int64_t kept;  /* rows whose sums are kept between blocks of k */
 	int64_t rows;  /* of a block of A */
@@ -262,12 +266,26 @@ static void add_edge(const struct work *w, const struct block *b, const struct g
 		}
 }
 
+/* What the epilogue of a tile will read and write, asked for while its sums are computed. */
+static void prefetch_finish(const struct work *w, const struct gemm_finish *f)
+{
+	const char *bases[] = { w->g->c, w->g->pre, w->g->residual, w->g->gate };
+	const int64_t size = type_bytes(w->g->c_type);
+	for (size_t k = 0; k < ARRAY_LEN(bases); k++) {
+		if (!bases[k] || (k > 0 && bases[k] == bases[0]))
+			continue;
+		const char *row = bases[k] + (f->row * w->g->c_stride + f->column) * size;
+		for (int64_t i = 0; i < f->rows; i++, row += w->g->c_stride * size)
+			for (int64_t at = 0; at < f->columns * size; at += ALIGN)
+				__builtin_prefetch(row + at, 0, 3);
+	}
+}
+
 /* One tile: sums into C, or into partial until the last block of k, then finished. */
 static void run_tile(const struct work *w, const struct part *p, const struct block *b,
-	const struct gemm_finish *f, struct gemm_tile *t)
+	struct gemm_finish *f, struct gemm_tile *t)
 {
 	float sums[GEMM_MR_MAX * GEMM_NR_MAX] __attribute__((aligned(ALIGN)));
-	struct gemm_finish done = *f;
 	const int64_t half = w->kernels->nr / 2;
 	const int vectors = f->columns > half ? 2 : 1;
 	float *c = (float *)w->g->c + f->row * w->g->c_stride + f->column;
@@ -290,15 +308,37 @@ static void run_tile(const struct work *w, const struct part *p, const struct bl
 		if (!b->last) {
 			t->out = partial;
 			t->out_stride = p->chunk;
+		} else if (w->direct && f->columns == vectors * half) {
+			t->out = c;
+			t->out_stride = w->g->c_stride;
+			t->bias = w->g->bias ? w->g->bias + f->column : NULL;
+			t->residual =
+				w->g->residual ? (const float *)w->g->residual + (c - (float *)w->g->c) : NULL;
+			w->kernels->tile((int)f->rows, vectors, t);
+			return;
 		}
 	}
+	if (!w->simple && b->last)
+		prefetch_finish(w, f);
 	w->kernels->tile((int)f->rows, vectors, t);
-	done.sums = sums;
-	done.sums_stride = w->kernels->nr;
+	f->sums = sums;
+	f->sums_stride = w->kernels->nr;
 	if (w->simple)
-		add_edge(w, b, &done);
+		add_edge(w, b, f);
 	else if (b->last)
-		w->kernels->finish(&done);
+		w->kernels->finish(f);
+}
+
+/* Asks for a strip that is read where it lies, as one of `shares` equal parts: called while the
+ * strip before it is at work. */
+static void prefetch_strip(
+	const struct strips *s, int64_t strip, int64_t bytes, int64_t share, int64_t shares)
+{
+	const char *base = s->base + strip * s->strip_bytes;
+	const int64_t rows = num_min(s->height, s->rows - strip * s->height);
+	for (int64_t i = rows * share / shares; i < rows * (share + 1) / shares; i++)
+		for (int64_t at = 0; at < bytes; at += ALIGN)
+			__builtin_prefetch(base + i * s->row_bytes + at, 0, 2);
 }
 
 /* A strip's tiles with panels [begin, end). */
@@ -322,6 +362,8 @@ static void run_strip(const struct work *w, const struct part *p, const struct b
 			t.line = l.base;
 			t.line_bytes = l.line_bytes;
 		}
+		if (s->base != p->strips && strip + 1 < s->count)
+			prefetch_strip(s, strip + 1, t.units * s->unit_bytes, j - begin, end - begin);
 		run_tile(w, p, b, &f, &t);
 	}
 }
@@ -361,18 +403,18 @@ static void run_block(const struct work *w, const struct part *p, struct block *
 
 static void run_part(const struct work *w, const struct part *p)
 {
-	for (int64_t row = p->row; row < p->row_end; row += p->kept)
-		for (int64_t column = p->column; column < p->column_end; column += p->chunk)
+	for (int64_t row = p->c.row; row < p->c.row_end; row += p->kept)
+		for (int64_t column = p->c.column; column < p->c.column_end; column += p->chunk)
 			for (int64_t i = 0; i < w->blocks; i++) {
 				struct block b = { .k = i * w->k_block,
 					.column = column,
 					.row = row,
-					.columns = num_min(p->chunk, p->column_end - column),
+					.columns = num_min(p->chunk, p->c.column_end - column),
 					.first = i == 0,
 					.last = i == w->blocks - 1 };
 				b.k_count = num_min(w->k_block, w->g->k - b.k);
 				b.panel_bytes = panel_bytes(w, b.k_count);
-				run_block(w, p, &b, num_min(row + p->kept, p->row_end));
+				run_block(w, p, &b, num_min(row + p->kept, p->c.row_end));
 			}
 }
 
@@ -406,8 +448,8 @@ static int64_t least_bytes(const struct work *w)
 /* Chooses block sizes that fit the share and lays the scratch out in it. */
 static void part_scratch(const struct work *w, struct part *p, char *share, int64_t share_bytes)
 {
-	const int64_t nr = w->kernels->nr, mr = w->kernels->mr, height = p->row_end - p->row;
-	const int64_t panels = num_ceil_div(p->column_end - p->column, nr);
+	const int64_t nr = w->kernels->nr, mr = w->kernels->mr, height = p->c.row_end - p->c.row;
+	const int64_t panels = num_ceil_div(p->c.column_end - p->c.column, nr);
 	const int64_t one = panel_bytes(w, w->k_block);
 	int64_t free_bytes = share_bytes - stage_bytes(w);
 	/* Strips: a cache's worth, at most a third of what there is. */
@@ -429,51 +471,42 @@ static void part_scratch(const struct work *w, struct part *p, char *share, int6
 	p->partial = (float *)(p->stage + stage_bytes(w));
 }
 
-/* What a rectangle costs its thread, in about cycles for each value of k. */
-static double part_cost(const struct work *w, int64_t rows, int64_t columns)
+static struct gemm_share share_of(const struct work *w, int threads)
 {
-	const int64_t nr = w->kernels->nr;
-	double tiles = (double)rows * (double)num_round_up(columns, nr) / (double)nr;
-	double pack = (double)columns * (w->b_along ? 0.15 : 0.1) + (double)rows * 0.1;
-	return tiles + pack;
+	return (struct gemm_share){ .m = w->g->m,
+		.n = w->g->n,
+		.k = w->g->k,
+		.mr = w->kernels->mr,
+		.nr = w->kernels->nr,
+		.threads = threads,
+		.row_cost = w->a_plain ? 0.1 : 0.4,
+		.column_cost = !w->b_plain ? 0.4 : w->b_along ? 0.15 : 0.1 };
 }
 
-/* Divides C among threads, as a grid of rows x columns of parts. */
-static bool part_of(const struct work *w, int threads, int thread, struct part *p)
-{
-	const int64_t nr = w->kernels->nr, panels = num_ceil_div(w->g->n, nr);
-	int64_t best_rows = 1, best_columns = 1;
-	double best = 0;
-	for (int64_t r = 1; r <= threads; r++) {
-		int64_t rows = num_min(r, w->g->m), columns = num_min(threads / r, panels);
-		double cost = part_cost(w, num_ceil_div(w->g->m, rows), num_ceil_div(panels, columns) * nr);
-		if (best <= 0 || cost < best) {
-			best = cost;
-			best_rows = rows;
-			best_columns = columns;
-		}
-	}
-	if (thread >= best_rows * best_columns)
-		return false;
-	int64_t r = thread / best_columns, c = thread % best_columns;
-	p->row = w->g->m * r / best_rows;
-	p->row_end = w->g->m * (r + 1) / best_rows;
-	p->column = panels * c / best_columns * nr;
-	p->column_end = num_min(panels * (c + 1) / best_columns * nr, w->g->n);
-	return true;
-}
-
-static void run_thread(const struct work *w, int threads, int thread)
+/* turns: for each thread's rectangle, how many of its pieces are taken. */
+static void run_thread(const struct work *w, atomic_int *turns, int threads, int thread)
 {
 	char *base = (char *)num_round_up((int64_t)w->g->workspace, ALIGN);
 	int64_t bytes = w->g->workspace_bytes - (base - (char *)w->g->workspace);
-	int64_t active = num_min(threads, bytes / least_bytes(w));
-	int64_t share = bytes / num_max(active, 1) / ALIGN * ALIGN;
-	struct part p = { 0 };
-	if (!part_of(w, (int)active, thread, &p))
+	int active = (int)num_max(num_min(threads, bytes / least_bytes(w)), 1);
+	int64_t each = bytes / active / ALIGN * ALIGN;
+	const struct gemm_share share = share_of(w, active);
+	if (thread >= active)
 		return;
-	part_scratch(w, &p, base + share * thread, share);
-	run_part(w, &p);
+	for (int i = 0; i < active; i++) {
+		const int owner = (thread + i) % active;
+		struct gemm_rect whole;
+		if (!gemm_share_part(&share, owner, &whole))
+			continue;
+		const struct gemm_cut cut = gemm_share_cut(&share, &whole);
+		for (int piece; (piece = atomic_fetch_add(&turns[owner], 1)) < cut.pieces;) {
+			struct part p = { .c = gemm_share_piece(&share, &whole, cut, piece) };
+			if (p.c.row >= p.c.row_end || p.c.column >= p.c.column_end)
+				continue;
+			part_scratch(w, &p, base + each * thread, each);
+			run_part(w, &p);
+		}
+	}
 }
 
 /* ------------------------------------------------------------------ the product */
@@ -487,8 +520,8 @@ static struct work prepare(const struct gemm *g, const struct gemm_kernels *kern
 		.a_plain = !g->a.patches && !g->a.group,
 		.b_plain = !g->b.patches && !g->b.group };
 	const int64_t most = GEMM_K_BLOCK * kernels->unit;
-	w.simple = g->c_type == GEMM_F32 && g->alpha == 1.0f && !g->bias && !g->act && !g->pre &&
-		!g->residual && !g->gate_act;
+	w.direct = g->c_type == GEMM_F32 && g->alpha == 1.0f && !g->act && !g->pre && !g->gate_act;
+	w.simple = w.direct && !g->bias && !g->residual;
 	/* Blocks of about equal length, which depends on k alone. */
 	w.k_block = num_round_up(num_ceil_div(g->k, num_ceil_div(g->k, most)), 2 * GEMM_STRIP_WIDTH);
 	if (w.k_block >= g->k)
@@ -503,12 +536,13 @@ void gemm_run_with(const struct gemm *g, const struct gemm_kernels *kernels)
 	assert(g->m >= 1 && g->n >= 1 && g->k >= 1 && (g->bf16 || kernels->unit == 1));
 	assert(!g->accumulate || (g->c_type == GEMM_F32 && !g->bias && !g->act && !g->residual));
 	assert(g->workspace_bytes >= least_bytes(&w) + ALIGN);
+	atomic_int turns[THREADS_MAX] = { 0 };
 	if (g->m * g->n * g->k < PARALLEL_MIN || omp_in_parallel()) {
-		run_thread(&w, 1, 0);
+		run_thread(&w, turns, 1, 0);
 		return;
 	}
 #pragma omp parallel
-	run_thread(&w, omp_get_num_threads(), omp_get_thread_num());
+	run_thread(&w, turns, (int)num_min(omp_get_num_threads(), THREADS_MAX), omp_get_thread_num());
 }
 
 const struct gemm_kernels *gemm_kernels_at(int i)

@@ -29,8 +29,9 @@ struct gemm_panels {
 	int64_t columns, width, panel_bytes;
 };
 
-/* out[rows][vectors * nr / 2] = (in or 0) + strip * panel. Element (row, unit) of the strip lies at
- * a + row * a_row + unit * a_unit (bytes). Strides of in and out in floats. */
+/* out[rows][vectors * nr / 2] = (in or 0) + strip * panel, and then + bias, + residual. Element
+ * (row, unit) of the strip lies at a + row * a_row + unit * a_unit (bytes). Strides of in and out
+ * in floats. */
 struct gemm_tile {
 	int64_t units;
 	const char *a;
@@ -44,6 +45,8 @@ struct gemm_tile {
 	int64_t in_stride;
 	float *out;
 	int64_t out_stride;
+	const float *bias;     /* of the tile's columns, may be NULL */
+	const float *residual; /* strides as out, may be out, may be NULL */
 };
 
 /* One tile of sums on its way into C: rows x columns at (row, column) of C. */

@@ -336,48 +336,48 @@ static void same_bits_whatever_runs_it(void **state)
 	omp_set_num_threads(2);
 }
 
-/* Enough work that every thread gets a part, over several blocks of k and of columns. */
+/* Enough work that every thread gets a part in pieces, over several blocks of k and of columns. */
 static void same_bits_of_a_large_product(void **state)
 {
-	enum { M = 150, N = 700, K = 1700 };
+	enum { M = 150, N = 700, K = 1700, BYTES = M * N * 4 };
 	float *a = random_values(GEMM_F32, M * K), *b = random_values(GEMM_F32, K * N);
-	float *bias = random_values(GEMM_F32, N);
-	uint16_t *c = malloc(M * N * 2), *first = malloc(M * N * 2);
-	void *ws = malloc(GEMM_WORKSPACE_MAX);
+	float *bias = random_values(GEMM_F32, N), *residual = random_values(GEMM_F32, M * N);
+	void *c = malloc(BYTES), *first = malloc(BYTES), *ws = malloc(GEMM_WORKSPACE_MAX);
 	assert_true(c && first && ws);
-	struct gemm g = { .m = M,
-		.n = N,
-		.k = K,
-		.alpha = 0.7f,
-		.c_type = GEMM_F16,
-		.c = c,
-		.c_stride = N,
-		.bias = bias,
-		.act = GEMM_GELU,
-		.workspace = ws };
-	for (int form = 0; form < 4; form++)
-		for (int bf16 = 0; bf16 < 2; bf16++) {
-			const bool ta = form & 1, tb = form & 2;
-			g.a = (struct gemm_source){ .base = a, .transposed = ta, .row_stride = ta ? M : K };
-			g.b = (struct gemm_source){ .base = b, .transposed = tb, .row_stride = tb ? K : N };
-			g.bf16 = bf16;
-			FOR_KERNELS(&g, k)
-			{
-				for (int threads = 1; threads <= 7; threads++) {
-					omp_set_num_threads(threads);
-					g.workspace_bytes = threads % 2 ? GEMM_WORKSPACE_MAX : GEMM_WORKSPACE_MIN;
-					memset(c, 0xff, M * N * 2);
-					gemm_run_with(&g, k);
-					if (threads == 1)
-						memcpy(first, c, M * N * 2);
-					assert_memory_equal(c, first, M * N * 2);
-				}
+	for (int form = 0; form < 16; form++) {
+		const bool ta = form & 1, tb = form & 2, sums = form & 8;
+		struct gemm g = { .m = M,
+			.n = N,
+			.k = K,
+			.a = { .base = a, .transposed = ta, .row_stride = ta ? M : K },
+			.b = { .base = b, .transposed = tb, .row_stride = tb ? K : N },
+			.bf16 = form & 4,
+			.alpha = sums ? 1.0f : 0.7f,
+			.c_type = sums ? GEMM_F32 : GEMM_F16,
+			.c = c,
+			.c_stride = N,
+			.bias = bias,
+			.act = sums ? GEMM_NONE : GEMM_GELU,
+			.residual = sums ? residual : NULL,
+			.workspace = ws };
+		FOR_KERNELS(&g, k)
+		{
+			for (int threads = 1; threads <= 7; threads++) {
+				omp_set_num_threads(threads);
+				g.workspace_bytes = threads % 2 ? GEMM_WORKSPACE_MAX : GEMM_WORKSPACE_MIN;
+				memset(c, 0xff, BYTES);
+				gemm_run_with(&g, k);
+				if (threads == 1)
+					memcpy(first, c, BYTES);
+				assert_memory_equal(c, first, BYTES);
 			}
 		}
+	}
 	omp_set_num_threads(2);
 	free(a);
 	free(b);
 	free(bias);
+	free(residual);
 	free(c);
 	free(first);
 	free(ws);

@@ -42,7 +42,7 @@ GEMM_INLINE void prefetch_columns(
 	}
 }
 
-/* The tile's own lines of C, to be written at the end. */
+/* The tile's own lines of C, to be written at the end, and those of the residual. */
 GEMM_INLINE void prefetch_out(const int rows, const int vectors, const struct gemm_tile *t)
 {
 #pragma GCC unroll 14
@@ -50,18 +50,34 @@ GEMM_INLINE void prefetch_out(const int rows, const int vectors, const struct ge
 #pragma GCC unroll 2
 		for (int j = 0; j < vectors * GV * 4; j += 64)
 			__builtin_prefetch((char *)(t->out + i * t->out_stride) + j, 1, 3);
+	if (!t->residual)
+		return;
+#pragma GCC unroll 14
+	for (int i = 0; i < rows; i++)
+#pragma GCC unroll 2
+		for (int j = 0; j < vectors * GV * 4; j += 64)
+			__builtin_prefetch((const char *)(t->residual + i * t->out_stride) + j, 0, 3);
+}
+
+GEMM_INLINE void add_rows(
+	const int rows, const int vectors, const float *from, int64_t stride, gv_f32 sum[GEMM_MR][2])
+{
+#pragma GCC unroll 14
+	for (int i = 0; i < rows; i++)
+#pragma GCC unroll 2
+		for (int j = 0; j < vectors; j++)
+			sum[i][j] += gv_load(from + i * stride + j * GV);
 }
 
 GEMM_INLINE void write_out(
 	const int rows, const int vectors, const struct gemm_tile *t, gv_f32 sum[GEMM_MR][2])
 {
-	if (t->in) {
-#pragma GCC unroll 14
-		for (int i = 0; i < rows; i++)
-#pragma GCC unroll 2
-			for (int j = 0; j < vectors; j++)
-				sum[i][j] += gv_load(t->in + i * t->in_stride + j * GV);
-	}
+	if (t->in)
+		add_rows(rows, vectors, t->in, t->in_stride, sum);
+	if (t->bias)
+		add_rows(rows, vectors, t->bias, 0, sum);
+	if (t->residual)
+		add_rows(rows, vectors, t->residual, t->out_stride, sum);
 #pragma GCC unroll 14
 	for (int i = 0; i < rows; i++)
 #pragma GCC unroll 2
