@@ -55,7 +55,8 @@ struct backend_linear_backward_data {
 	struct backend_workspace ws;
 };
 
-/* dw += alpha x' dy (in w's layout), db += column sums of dy; either may be NULL. */
+/* dw += alpha x' dy (in w's layout), or = with overwrite; db += column sums of dy; either may be
+ * NULL. */
 struct backend_linear_backward_weight {
 	int64_t m, k, n;
 	int64_t ldx, lddy;
@@ -63,6 +64,7 @@ struct backend_linear_backward_weight {
 	float alpha;
 	const void *x, *dy;
 	float *dw, *db;
+	bool overwrite;
 	struct backend_workspace ws;
 };
 
@@ -135,6 +137,7 @@ struct backend_classifier {
 	float *row_loss, *row_hit;
 	void *dx;
 	float *dw;
+	bool overwrite; /* dw is written instead of added to */
 	float scale, smoothing;
 	struct backend_workspace ws;
 };

@@ -188,6 +188,7 @@ static void classifier(struct engine *e, const struct plan_op *op)
 		.row_hit = OPERAND(4),
 		.dx = OPERAND(5),
 		.dw = OPERAND(6),
+		.overwrite = op->overwrites && e->micro == 0,
 		.scale = e->row_scale,
 		.smoothing = smoothing(e),
 		.ws = engine_exec_workspace(e, op) });
@@ -245,6 +246,7 @@ static void linear_backward_weight(struct engine *e, const struct plan_op *op)
 		.dy = OPERAND(1),
 		.dw = OPERAND(2),
 		.db = OPERAND(3),
+		.overwrite = op->overwrites && e->micro == 0,
 		.ws = engine_exec_workspace(e, op) });
 }
 

@@ -69,13 +69,22 @@ static void keep_running(struct engine *e, bool back)
 	}
 }
 
+/* What operations of the step add to. */
+static void clear_gradients(struct engine *e)
+{
+	for (int i = 0; i < e->plan->param_count; i++) {
+		const struct plan_param *p = &e->plan->params[i];
+		if (p->flat >= 0 && !p->overwritten)
+			e->backend->fill(p->count, 0.0f, engine_buffer(e, p->gradient));
+	}
+}
+
 /* Forward and backward of the whole batch, and the norm of its gradients. */
 static void try_batch(struct engine *e, int64_t valid, struct engine_step *s)
 {
 	const struct plan *p = e->plan;
 	double total = 0;
-	int gradients = p->ops[p->optimize_begin].operand[0];
-	e->backend->fill(p->flat_count, 0.0f, engine_buffer(e, gradients));
+	clear_gradients(e);
 	for (int64_t i = 0; i < p->micro_steps; i++)
 		total += engine_step_micro(e, i, (float)(e->state.loss_scale / (double)valid));
 	e->grad_square = 0;

@@ -92,6 +92,7 @@ struct plan_param {
 	int moment1, moment2; /* fp32; SGD: moment1 = momentum, if any */
 	int average;          /* fp32; with ema_decay */
 	int64_t flat;         /* element offset in the flat ranges; -1 unless dense and trained */
+	bool overwritten;     /* a step's first write of the gradient is no sum: it needs no zeros */
 };
 
 /* Input buffers of one micro-batch (struct data_batch has their meaning); -1 = the plan has none.

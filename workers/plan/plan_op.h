@@ -24,7 +24,7 @@ enum plan_activation { PLAN_ACT_NONE, PLAN_ACT_RELU, PLAN_ACT_GELU };
 /* Operand order and dimensions of each kind. `x/dx` marks a gradient buffer. An operand in brackets
  * may be -1. Activations and their gradients have the plan's type; statistics (mean, rstd, lse,
  * row_*), gradients of parameters, gains and biases are fp32; w has its buffer's type. Gradients of
- * parameters are added to what is there. "+ ws": has a workspace. */
+ * parameters are added to what is there (but see overwrites). "+ ws": has a workspace. */
 enum plan_op_kind {
 	/* y = x; x fp32, y of the plan's type; dims count */
 	PLAN_OP_CAST,
@@ -142,6 +142,7 @@ struct plan_op {
 	double scalar;   /* alpha of products (1), eps of norms, p of dropout */
 	bool transposed; /* LINEAR*: w is stored [N,K] ("out, in") instead of [K,N] */
 	bool accumulate; /* dx is added to instead of overwritten */
+	bool overwrites; /* dw: in a step's first micro-batch it is written, whatever was there */
 	bool inverse;    /* ROPE: rotates back */
 	bool recompute;  /* a forward operation repeated in the backward pass */
 	double flops;    /* of one execution, PLAN_FLOP_CONVENTION */

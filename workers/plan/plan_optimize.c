@@ -83,6 +83,37 @@ static const struct plan_param *first_of(const struct plan *p, bool copied)
 	return NULL;
 }
 
+/* The buffer of a gradient that the operation can write whole, or -1. */
+static int gradient_of(const struct plan_op *op)
+{
+	return op->kind == PLAN_OP_LINEAR_BACKWARD_WEIGHT ? op->operand[2]
+		: op->kind == PLAN_OP_CLASSIFIER              ? op->operand[6]
+													  : -1;
+}
+
+static bool uses(const struct plan_op *op, int buffer)
+{
+	for (int i = 0; i < PLAN_OPERANDS_MAX; i++)
+		if (op->operand[i] == buffer)
+			return true;
+	return false;
+}
+
+/* Large gradients whose first operation can write them need not be zeroed for each step. */
+static void first_writers(struct plan *p)
+{
+	for (int i = 0; i < p->param_count; i++) {
+		struct plan_param *pr = &p->params[i];
+		if (pr->flat < 0)
+			continue;
+		int at = 0;
+		while (at < p->optimize_begin && !uses(&p->ops[at], pr->gradient))
+			at++;
+		if (at < p->optimize_begin && gradient_of(&p->ops[at]) == pr->gradient)
+			pr->overwritten = p->ops[at].overwrites = true;
+	}
+}
+
 void plan_optimize(struct plan_build *b)
 {
 	struct plan *p = b->p;
@@ -91,6 +122,7 @@ void plan_optimize(struct plan_build *b)
 	if (b->code)
 		return;
 	sizes(p);
+	first_writers(p);
 	const struct plan_param *first = first_of(p, false), *copied = first_of(p, true);
 	if (!first) {
 		plan_build_fail(b, ERR_INVALID_VALUE, "$.model", "nothing in this model can be trained");

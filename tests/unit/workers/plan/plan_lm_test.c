@@ -56,6 +56,26 @@ static void test_published_counts(void **state)
 	}
 }
 
+/* Only what an operation can write whole goes without zeros: weights of dense layers and the head,
+ * of which the tied embedding is one; biases, gains and positions are added to. */
+static void test_gradients_that_need_no_zeros(void **state)
+{
+	struct job_spec s = fixture_gpt2(2, 2, 64, 32, 300);
+	struct plan *p = fixture_compile(&s);
+	int64_t overwritten = 0;
+	for (int i = 0; i < p->param_count; i++) {
+		bool position = !strcmp(p->params[i].name, "transformer.wpe.weight");
+		assert_int_equal(p->params[i].overwritten, p->params[i].rank == 2 && !position);
+		overwritten += p->params[i].overwritten;
+	}
+	int64_t writers = 0;
+	for (int i = 0; i < p->op_count; i++)
+		writers += p->ops[i].overwrites;
+	assert_int_equal(overwritten, 1 + 2 * 4);
+	assert_int_equal(writers, overwritten);
+	plan_destroy(p);
+}
+
 /* Elements of rank above 1, of the dense trained parameters and of all. */
 static int64_t matrix_count(const struct plan *p, bool trained)
 {
@@ -451,6 +471,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_published_counts),
+		cmocka_unit_test(test_gradients_that_need_no_zeros),
 		cmocka_unit_test(test_rules_of_thumb),
 		cmocka_unit_test(test_lora_saves),
 		cmocka_unit_test(test_activation_formulas),

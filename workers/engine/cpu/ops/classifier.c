@@ -14,6 +14,7 @@
 struct chunk {
 	const struct backend_classifier *d;
 	int64_t first, rows;
+	bool overwrite; /* dw is written */
 	act_t *logits;
 };
 
@@ -113,17 +114,22 @@ static void run_chunk(const struct chunk *c)
 				.c_type = GEMM_F32,
 				.c = d->dw,
 				.c_stride = d->c,
-				.accumulate = true });
+				.accumulate = !c->overwrite });
 }
 
 void CPU_FN(classifier_run)(const struct backend_classifier *d)
 {
+	bool overwrite = d->overwrite && d->scale > 0 && d->dw;
 	for (int64_t first = 0; first < d->rows; first += d->chunk) {
-		struct chunk c = { .d = d, .first = first, .logits = d->ws.data };
+		struct chunk c = { .d = d, .first = first, .overwrite = overwrite, .logits = d->ws.data };
 		c.rows = d->rows - first < d->chunk ? d->rows - first : d->chunk;
-		if (all_ignored(&c))
+		if (all_ignored(&c)) {
 			skip_chunk(&c);
-		else
-			run_chunk(&c);
+			continue;
+		}
+		run_chunk(&c);
+		overwrite = false;
 	}
+	if (overwrite) /* no chunk had anything to teach */
+		CPU_PLAIN(fill_value)(d->v * d->c, 0.0f, d->dw);
 }

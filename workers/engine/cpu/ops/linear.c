@@ -85,7 +85,7 @@ void CPU_FN(linear_backward_weight)(const struct backend_linear_backward_weight 
 		.c_type = GEMM_F32,
 		.c = d->dw,
 		.c_stride = d->transposed ? d->k : d->n,
-		.accumulate = true,
+		.accumulate = !d->overwrite,
 		.workspace = d->ws.data,
 		.workspace_bytes = d->ws.bytes };
 	g.a.transposed = true;
