@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SMALL_TEXT_MAX = 64 * 1024, UTF8_MAX = 3 };
+enum { SMALL_TEXT_MAX = 64 * 1024, UTF8_MAX = 3, CHAT_TEMPLATE_MAX = 512 };
 
 /* By preference; the ends are tokenizer_end_id's. GPT-2 has one token for both ends. */
 static const char *const eos_names[] = { "<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>",
@@ -167,6 +167,22 @@ static void put_specials(struct json_writer *w, const struct hf_tokenizer *t)
 		json_field_str(w, "unk_token", t->bos);
 }
 
+/* The form in which conversations are trained on (docs/data.md), for transformers'
+ * apply_chat_template. */
+static void put_chat_template(struct json_writer *w, const struct hf_tokenizer *t)
+{
+	char text[CHAT_TEMPLATE_MAX];
+	snprintf(text, sizeof(text),
+		"{%% for message in messages %%}{%% if not loop.first %%}{{ '\\n' }}{%% endif %%}"
+		"{{ '<|' + message['role'] + '|>\\n' + message['content'] }}"
+		"{%% if message['role'] == 'assistant' %%}{{ %s }}{%% endif %%}{%% endfor %%}"
+		"{%% if add_generation_prompt %%}{{ '\\n<|assistant|>\\n' }}{%% endif %%}",
+		t->eos[0] != '\0'     ? "eos_token"
+			: t->ids.eos == 0 ? "'\\x00'"
+							  : "''");
+	json_field_str(w, "chat_template", text);
+}
+
 static int write_config(const struct hf_tokenizer *t, const struct job_spec *spec, bool gpt2,
 	struct folder *f, struct err *err)
 {
@@ -177,6 +193,8 @@ static int write_config(const struct hf_tokenizer *t, const struct job_spec *spe
 	json_begin_object(&w);
 	json_field_bool(&w, "add_prefix_space", false);
 	put_specials(&w, t);
+	if (spec->task == SPEC_FINE_TUNE)
+		put_chat_template(&w, t);
 	json_field_bool(&w, "clean_up_tokenization_spaces", false);
 	json_field_i64(&w, "model_max_length", spec->model.n_positions);
 	json_field_str(&w, "tokenizer_class", gpt2 ? "GPT2Tokenizer" : "PreTrainedTokenizerFast");

@@ -68,6 +68,26 @@ static void files_are_as_transformers_reads_them(void **state)
 	assert_false(file_exists(fixture_path(f, "tok/vocab.json")));
 }
 
+static void conversations_have_the_form_that_was_trained(void **state)
+{
+	struct fixture *f = *state;
+	struct job_spec spec = f->spec;
+	write_all(f, &spec, NULL);
+	cleanup(freep) char *plain = text_of(f, "tok/tokenizer_config.json");
+	assert_null(strstr(plain, "chat_template"));
+	spec.task = SPEC_FINE_TUNE;
+	write_all(f, &spec, NULL);
+	has(f, "tok/tokenizer_config.json", "{{ '\\\\x00' }}");
+	fixture_write(fixture_path(f, "t.json"), small, strlen(small));
+	spec.data.tokenizer = SPEC_TOKENIZER_FILE;
+	write_all(f, &spec, fixture_path(f, "t.json"));
+	has(f, "tok/tokenizer_config.json",
+		"\"chat_template\":\"{% for message in messages %}{% if not loop.first %}{{ '\\\\n' }}"
+		"{% endif %}{{ '<|' + message['role'] + '|>\\\\n' + message['content'] }}"
+		"{% if message['role'] == 'assistant' %}{{ eos_token }}{% endif %}{% endfor %}"
+		"{% if add_generation_prompt %}{{ '\\\\n<|assistant|>\\\\n' }}{% endif %}\"");
+}
+
 static void special_tokens_have_their_ids(void **state)
 {
 	struct fixture *f = *state;
@@ -211,6 +231,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(files_are_as_transformers_reads_them),
+		cmocka_unit_test(conversations_have_the_form_that_was_trained),
 		cmocka_unit_test(special_tokens_have_their_ids),
 		cmocka_unit_test(the_tokenizer_of_bytes_is_one_of_hugging_face),
 		cmocka_unit_test(adapters_say_what_they_are),
