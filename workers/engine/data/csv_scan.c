@@ -115,8 +115,10 @@ int csv_scan_next(struct csv_scan *s, bool *ret_more, struct err *err)
 		if (c == ',')
 			continue;
 		if (c == '\r') {
-			if (s->at < s->end && *s->at != '\n')
+			if (s->at < s->end && *s->at != '\n') {
+				s->count--; /* it stands behind the last field */
 				return bad(s, "a carriage return alone", err);
+			}
 			s->at += s->at < s->end;
 		}
 		s->line++;
