@@ -39,9 +39,9 @@ static struct data *open_ok(const struct job_spec *s, const char *text)
 static void test_regression(void **state)
 {
 	struct job_spec s = table_spec(SPEC_REGRESSION);
-	struct data *d = open_ok(&s,
-		"\xef\xbb\xbf"
-		"a,\"b, \"\"quoted\"\"\",y\r\n1, 2.5 ,3\r\n-1e-3,\"4\",-0.5\n0,1,2");
+	const char text[] = "\xef\xbb\xbf"
+						"a,\"b, \"\"quoted\"\"\",y\r\n1,\t2.5 ,3\r\n-1e-3,\"4\",-0.5\n0,1,2";
+	struct data *d = open_ok(&s, text);
 	const struct data_info *i = data_info(d);
 	assert_true(i->samples == 3 && i->width == 2 && i->height == 1 && i->channels == 1);
 	assert_true(i->classes == 1 && i->tokens == 0);
@@ -54,11 +54,16 @@ static void test_regression(void **state)
 	data_blank(d, 0, &b);
 	assert_true(x[0] == 0 && isnan(y[0]));
 	data_close(d);
-	snprintf(s.data.label_column, SPEC_COLUMN_MAX, "a");
-	d = open_ok(&s, "a,b,y\n1,2,3\n");
-	data_read(d, 0, 0, 0, &b);
-	assert_true(x[0] == 2 && x[1] == 3 && y[0] == 1);
-	data_close(d);
+	/* Names without the byte order mark, and with the quotes that are theirs. */
+	const char *const names[3] = { "a", "b, \"quoted\"", "y" };
+	const float row[3] = { 1, 2.5f, 3 };
+	for (int k = 0; k < 3; k++) {
+		snprintf(s.data.label_column, SPEC_COLUMN_MAX, "%s", names[k]);
+		d = open_ok(&s, text);
+		data_read(d, 0, 0, 0, &b);
+		assert_true(x[0] == row[k == 0] && x[1] == row[k == 2 ? 1 : 2] && y[0] == row[k]);
+		data_close(d);
+	}
 }
 
 static void test_classes(void **state)
@@ -84,10 +89,11 @@ static void test_clicks(void **state)
 		"shop,age,label,item,price\n"
 		"3,20,1,17|-1|1000,0.5\n"
 		"-13,,0,,2\n"
-		"123456789012,1,0,red shoes|red shoes,1\n");
+		"123456789012,1,0,red shoes|red shoes|9223372036854775807,1\n");
 	enum { S = 4 };
 	float x[S * 2], y[S];
 	int32_t bags[2 * S * 3];
+	memset(bags, 0x55, sizeof(bags));
 	struct data_batch b = { .samples = S, .input = x, .labels = y, .bags = bags };
 	for (int i = 0; i < 3; i++)
 		data_read(d, i, i, 0, &b);
@@ -101,7 +107,8 @@ static void test_clicks(void **state)
 	const int32_t *shoes = bags + S * 3 + 6;
 	/* Stable over versions: this number is part of what a trained table means. */
 	assert_int_equal(shoes[0], 601);
-	assert_true(shoes[1] == shoes[0] && shoes[2] == -1);
+	assert_true(shoes[1] == shoes[0] && shoes[2] == 807);
+	assert_true(shoes[3] == -1 && shoes[4] == -1 && shoes[5] == -1);
 	assert_true(data_info(d)->classes == 0 && data_info(d)->width == 2);
 	assert_int_equal(data_valid_rows(d, 0), 1);
 	data_close(d);
@@ -160,6 +167,8 @@ static void test_refused(void **state)
 		{ "a,y\n1,\"2\"3\n", { "line 2, field 2", "behind the closing quote" } },
 		{ "a,y\n1,2\"3\n", { "line 2, field 2", "a quote inside" } },
 		{ "a,y\n1,\xff\n", { "not UTF-8", "line 2" } },
+		{ "a,y\n\"1\"\r2,3\n", { "line 2, field 1", "a carriage return alone" } },
+		{ "\"a\n\nb\",y\n1,x\n", { "line 4", "column \"y\"", "is no number" } },
 	};
 	struct job_spec s = table_spec(SPEC_REGRESSION);
 	refuse_all(&s, bad, ARRAY_LEN(bad));
@@ -224,9 +233,24 @@ static void test_limits(void **state)
 	memcpy(text + 65538, ",y\n1,2\n", 7);
 	assert_ok(fixture_data(&s, text, 65545, NULL, &d, &err));
 	data_close(d);
-	memset(text, ',', bytes);
-	assert_int_equal(fixture_data(&s, text, bytes, NULL, &d, &err), ERR_INVALID_DATA);
-	assert_says("line 1", "4096 fields");
+	/* A field in two pieces. */
+	text[30000] = text[30001] = '"';
+	assert_int_equal(fixture_data(&s, text, 65545, NULL, &d, &err), 0);
+	data_close(d);
+	text[65537] = text[65538] = text[65539] = 'a';
+	memcpy(text + 65540, "\",y\n1,2\n", 8);
+	assert_int_equal(fixture_data(&s, text, 65548, NULL, &d, &err), ERR_INVALID_DATA);
+	assert_says("line 1, field 1", "65536 bytes");
+	for (size_t fields = 4096; fields < 4098; fields++) {
+		for (size_t i = 0; i < 4 * fields; i++)
+			text[i] = i % 2 == 0 ? '1' : i + 1 == 2 * fields || i + 1 == 4 * fields ? '\n' : ',';
+		int rc = fixture_data(&s, text, 4 * fields, NULL, &d, &err);
+		assert_int_equal(rc, fields == 4096 ? 0 : ERR_INVALID_DATA);
+		if (rc)
+			assert_says("line 1", "4096 fields");
+		else
+			data_close(d);
+	}
 	assert_int_equal(fixture_data(&s,
 						 "a,y\n1,\0"
 						 "2\n",
