@@ -58,14 +58,14 @@ static void test_text_packed(void **state)
 	struct job_spec s = jsonl_spec(SPEC_LANGUAGE_MODEL);
 	struct data *d = open_ok(&s,
 		"{\"text\": \"abcde\"}\n\n  {\"id\": [1, {}], \"text\": \"xy\"}\r\n"
-		"{\"text\":\"0123456789\"}\n{\"text\":\"q\"}");
+		"{\"text\":\"0123456789\"}\n{\"text\":\"qr\"}\n \t\r\n");
 	const struct data_info *i = data_info(d);
-	assert_true(i->documents == 4 && i->samples == 2 && i->truncated == 0 && i->tokens == 18);
+	assert_true(i->documents == 4 && i->samples == 2 && i->truncated == 0 && i->tokens == 19);
 	assert_true(i->vocabulary == 256 && i->bytes_per_token == 1);
 	assert_int_equal(data_evaluation_samples(d), 2);
-	/* Five letters and the end make five places. */
+	/* Five letters and the end make five places; the second window is full to the last. */
 	assert_window(d, 0, "abcdexy.....", "bcde$y$-----", "aaaaaffhijkl", "abcdeabaaaaa");
-	assert_window(d, 1, "0123456789q.", "123456789$$-", "aaaaaaaaaakl", "abcdefghijaa");
+	assert_window(d, 1, "0123456789qr", "123456789$r$", "aaaaaaaaaakk", "abcdefghijab");
 	data_close(d);
 	s.data.packing = false;
 	d = open_ok(&s, "{\"text\":\"abcde\"}\n{\"text\":\"xy\"}");
@@ -180,30 +180,47 @@ static void test_tokenizer(void **state)
 	assert_true(fabs(data_info(d)->bytes_per_token - 1) < 1e-12); /* d, am, end: 3 bytes by 3 */
 	assert_int_equal(data_info(d)->vocabulary, 759);
 	data_close(d);
+	/* Without a begin token nothing predicts the first: `, ~, end: 2 bytes by 3. */
+	const char all[] = "{\"text\":\"~`~\"}";
+	assert_ok(file_join(path, golden_dir, "gpt2.json", &err));
+	s.task = SPEC_LANGUAGE_MODEL;
+	assert_ok(fixture_data(&s, all, strlen(all), &o, &d, &err));
+	assert_int_equal(data_info(d)->tokens, 3);
+	assert_true(fabs(data_info(d)->bytes_per_token - 2.0 / 3) < 1e-12);
+	data_close(d);
 }
 
-/* Many blocks on many threads: the same windows as on one. */
+/* Many blocks on many threads: every document, and the same windows as on one thread. */
 static void test_threads(void **state)
 {
+	enum { LONG = 60 };
 	struct buf text;
 	uint64_t random = 8;
+	int64_t documents = 0, truncated = 0, tokens = 0;
 	buf_init(&text, 1 << 26);
-	while (text.len < 9 << 20) {
+	buf_str(&text, "\n\n");
+	for (; text.len < 9 << 20; documents++) {
+		int letters = (int)((1 + fixture_random(&random)) * 40) + 1;
 		buf_str(&text, "{\"text\":\"");
-		for (int n = (int)((1 + fixture_random(&random)) * 40) + 1; n > 0; n--)
+		for (int i = 0; i < letters; i++)
 			buf_char(&text, (char)('a' + (int)((1 + fixture_random(&random)) * 13)));
 		buf_str(&text, "\"}\n");
+		truncated += letters > LONG;
+		tokens += letters > LONG ? LONG : letters;
 	}
 	struct job_spec s = jsonl_spec(SPEC_LANGUAGE_MODEL);
-	s.data.sequence_length = 100;
+	s.data.sequence_length = LONG;
 	struct data *d[2] = { NULL, NULL };
 	for (int i = 0; i < 2; i++) {
 		struct data_options o = { .threads = 1 + 2 * i };
 		assert_ok(fixture_data(&s, text.data, text.len, &o, &d[i], &err));
 	}
-	assert_memory_equal(data_info(d[0]), data_info(d[1]), sizeof(struct data_info));
-	for (int64_t w = 0; w < data_info(d[0])->samples; w++) {
-		int32_t x[2][100], y[2][100], starts[2][100];
+	const struct data_info *info = data_info(d[0]);
+	assert_true(info->documents == documents && info->truncated == truncated);
+	assert_int_equal(info->tokens, tokens);
+	assert_memory_equal(info, data_info(d[1]), sizeof(struct data_info));
+	for (int64_t w = 0; w < info->samples; w++) {
+		int32_t x[2][LONG], y[2][LONG], starts[2][LONG];
 		for (int i = 0; i < 2; i++)
 			data_read(d[i], w, 0, 0,
 				&(struct data_batch){ .input = x[i], .labels = y[i], .starts = starts[i] });
@@ -239,6 +256,7 @@ static void test_refused(void **state)
 		{ "{\"text\":\"a\"}\n{\"text\":\"b\"} x\n", { "line 2", "column 14" } },
 		{ "{\"text\":\"a\",\"messages\":[]}", { "only one of them" } },
 		{ "{\"prompt\":\"a\"}", { "only one of them" } },
+		{ "{\"text\":\"a\",\"prompt\":\"b\"}", { "only one of them" } },
 		{ "{\"story\":\"a\"}", { "only one of them" } },
 		{ "[\"text\"]", { "line 1", "an object" } },
 		{ "{\"text\":\"\"}", { "\"text\" is empty" } },
@@ -276,6 +294,45 @@ static void test_refused(void **state)
 		assert_string_equal(err.param, "training_file");
 		assert_null(d);
 	}
+}
+
+/* Two segments for each question with its answer. */
+static void test_turns_too_many(void **state)
+{
+	struct job_spec s = jsonl_spec(SPEC_LANGUAGE_MODEL);
+	for (int more = 0; more < 2; more++) {
+		struct buf text;
+		struct data *d = NULL;
+		buf_init(&text, 1 << 20);
+		buf_str(&text, "{\"messages\":[");
+		for (int i = 0; i < JSONL_SEGMENTS_MAX / 2 + more; i++)
+			buf_printf(&text,
+				"%s{\"role\":\"user\",\"content\":\"?\"},"
+				"{\"role\":\"assistant\",\"content\":\"!\"}",
+				i ? "," : "");
+		buf_str(&text, "]}");
+		int rc = fixture_data(&s, text.data, text.len, NULL, &d, &err);
+		assert_int_equal(rc, more ? ERR_INVALID_DATA : 0);
+		if (more)
+			assert_says("the file", "line 1", "more than 4096 turns");
+		data_close(d);
+		buf_finish(&text);
+	}
+}
+
+static void test_line_too_long(void **state)
+{
+	static const char first[] = "{\"text\":\"a\"}\n{", last[] = "\"text\":\"b\"}\n";
+	struct job_spec s = jsonl_spec(SPEC_LANGUAGE_MODEL);
+	struct data *d = NULL;
+	size_t bytes = JSONL_LINE_MAX_BYTES + sizeof(first) + sizeof(last);
+	char *text = malloc(bytes);
+	memset(text, ' ', bytes);
+	memcpy(text, first, sizeof(first) - 1);
+	memcpy(text + bytes - sizeof(last) + 1, last, sizeof(last) - 1);
+	assert_int_equal(fixture_data(&s, text, bytes, NULL, &d, &err), ERR_INVALID_DATA);
+	assert_says("the file", "line 2", "at most 67108864");
+	free(text);
 }
 
 /* Documents of the second file come behind those of the first, in the same windows. */
@@ -320,6 +377,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_tokenizer),
 		cmocka_unit_test(test_threads),
 		cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_turns_too_many),
+		cmocka_unit_test(test_line_too_long),
 		cmocka_unit_test(test_files_follow),
 		cmocka_unit_test(test_no_memory),
 	};
