@@ -71,6 +71,40 @@ static void test_types(void **state)
 	}
 }
 
+/* Whole numbers as samples: the sign, the byte order and all the bytes count. */
+static void test_whole_types(void **state)
+{
+	static const struct {
+		const char *name;
+		int bytes;
+		double value;
+	} types[] = { { "|i1", 1, -2 }, { "<i2", 2, -2 }, { ">i2", 2, -2 }, { "<i4", 4, -2 },
+		{ ">i4", 4, -2 }, { "<i8", 8, -2 }, { ">i8", 8, -2 }, { "<u2", 2, 65534 },
+		{ ">u2", 2, 65534 }, { "<u4", 4, 4294967294.0 }, { "<i8", 8, 8589934592.0 } };
+	struct job_spec s = npy_spec(SPEC_CLASSIFICATION);
+	const unsigned char zero = 0;
+	struct npy y = make("{'descr': '|u1', 'fortran_order': False, 'shape': (1,), }", 1, &zero, 1);
+	for (size_t i = 0; i < ARRAY_LEN(types); i++) {
+		char dict[128];
+		unsigned char elements[16] = { 0 };
+		int n = types[i].bytes;
+		for (int k = 0; k < n; k++)
+			elements[n + (types[i].name[0] == '>' ? n - 1 - k : k)] =
+				(unsigned char)((uint64_t)(int64_t)types[i].value >> (8 * k));
+		snprintf(dict, sizeof(dict), "{'descr': '%s', 'fortran_order': False, 'shape': (1, 2), }",
+			types[i].name);
+		struct npy x = make(dict, 1, elements, (size_t)(2 * n));
+		struct data *d = NULL;
+		assert_ok(open_pair(&s, &x, &y, &d));
+		float in[2];
+		int32_t label;
+		data_read(d, 0, 0, 0, &(struct data_batch){ .samples = 1, .input = in, .labels = &label });
+		if (in[0] != 0 || in[1] != (float)types[i].value)
+			fail_msg("%s: %g %g", types[i].name, (double)in[0], (double)in[1]);
+		data_close(d);
+	}
+}
+
 static void test_regression(void **state)
 {
 	struct job_spec s = npy_spec(SPEC_REGRESSION);
@@ -128,6 +162,11 @@ static void test_refused(void **state)
 	struct data *d = NULL;
 	struct npy x =
 		make("{'descr': '<f4', 'fortran_order': False, 'shape': (3, 2), }", 1, zeros, 24);
+	const int64_t labels[3] = { 0, 1, INT64_C(1) << 32 };
+	struct npy far =
+		make("{'descr': '<i8', 'fortran_order': False, 'shape': (3,), }", 1, labels, 24);
+	assert_int_equal(open_pair(&s, &x, &far, &d), ERR_INVALID_DATA);
+	assert_says("the second", "label 4294967296 of item 2");
 	x.bytes[6] = 9;
 	assert_int_equal(open_pair(&s, &x, &y, &d), ERR_INVALID_DATA);
 	assert_says("version 9.0", "offset 6");
@@ -145,10 +184,59 @@ static void test_refused(void **state)
 	assert_says("the first", "offset 148", "not finite");
 }
 
-/* An image of numbered pixels, 4 x 5 with 2 channels, cropped from its padded self and mirrored. */
+/* One number more than a sample may have, in a file that is a hole. */
+static void test_sample_too_large(void **state)
+{
+	struct job_spec s = npy_spec(SPEC_CLASSIFICATION);
+	const unsigned char zero = 0;
+	struct npy x =
+		make("{'descr': '|u1', 'fortran_order': False, 'shape': (1, 67108865), }", 1, "", 0);
+	struct npy y = make("{'descr': '|u1', 'fortran_order': False, 'shape': (1,), }", 1, &zero, 1);
+	struct fixture_file f[2] = { fixture_write(x.bytes, x.count), fixture_write(y.bytes, y.count) };
+	struct data_file files[2] = { { f[0].path, "the first" }, { f[1].path, "the second" } };
+	struct data *d = NULL;
+	assert_int_equal(truncate(f[0].path, (off_t)x.count + 67108865), 0);
+	assert_int_equal(data_open(&s, files, 2, "training_file", NULL, &d, &err), ERR_INVALID_DATA);
+	assert_says("the first", "67108865 numbers", "at most 67108864");
+	unlink(f[0].path);
+	unlink(f[1].path);
+}
+
+/* Training and validation have samples of one shape. */
+static void test_agree(void **state)
+{
+	static const unsigned char zeros[64];
+	struct job_spec s = fixture_spec(SPEC_CNN);
+	s.data.format = SPEC_FORMAT_NPY;
+	s.model.in_channels = s.model.in_height = s.model.in_width = 0;
+	const char *const shapes[] = { "2, 3, 2", "2, 3, 1", "3, 3, 2", "2, 2, 2" };
+	struct npy y = make("{'descr': '|u1', 'fortran_order': False, 'shape': (1,), }", 1, zeros, 1);
+	struct data *d[ARRAY_LEN(shapes)] = { NULL };
+	for (size_t i = 0; i < ARRAY_LEN(shapes); i++) {
+		char dict[128];
+		size_t bytes = 1;
+		for (const char *p = shapes[i]; *p; p++)
+			bytes *= *p >= '0' ? (size_t)(*p - '0') : 1;
+		snprintf(dict, sizeof(dict), "{'descr': '|u1', 'fortran_order': False, 'shape': (1, %s), }",
+			shapes[i]);
+		struct npy x = make(dict, 1, zeros, bytes);
+		assert_ok(open_pair(&s, &x, &y, &d[i]));
+	}
+	assert_ok(data_agree(d[0], d[0], &err));
+	const char *const says[] = { "2x3x1", "3x3x2", "2x2x2" };
+	for (size_t i = 1; i < ARRAY_LEN(shapes); i++) {
+		assert_int_equal(data_agree(d[0], d[i], &err), ERR_INVALID_DATA);
+		assert_says("training samples 2x3x2", says[i - 1]);
+	}
+	for (size_t i = 0; i < ARRAY_LEN(shapes); i++)
+		data_close(d[i]);
+}
+
+/* An image of numbered pixels, 4 x 6 with 2 channels, cropped from its padded self and mirrored;
+ * there is one before and one behind it. */
 static void test_augmentation(void **state)
 {
-	enum { H = 4, W = 5, C = 2, PAD = 2, N = H * W * C };
+	enum { H = 4, W = 6, C = 2, PAD = 2, N = H * W * C };
 	struct job_spec s = fixture_spec(SPEC_CNN);
 	s.data.format = SPEC_FORMAT_NPY;
 	s.data.flip = true;
@@ -156,22 +244,23 @@ static void test_augmentation(void **state)
 	s.model.in_channels = C;
 	s.model.in_height = H;
 	s.model.in_width = W;
-	float pixels[N], got[N];
-	for (int i = 0; i < N; i++)
-		pixels[i] = (float)(i + 1);
-	const int32_t zero = 0;
-	struct npy x = make("{'descr': '<f4', 'fortran_order': False, 'shape': (1, 4, 5, 2), }", 1,
-		pixels, sizeof(pixels));
-	struct npy y = make("{'descr': '<i4', 'fortran_order': False, 'shape': (1,), }", 1, &zero, 4);
+	float images[3 * N], got[N];
+	const float *pixels = images + N;
+	for (int i = 0; i < 3 * N; i++)
+		images[i] = (float)(i + 1);
+	const int32_t zeros[3] = { 0 };
+	struct npy x = make("{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4, 6, 2), }", 1,
+		images, sizeof(images));
+	struct npy y = make("{'descr': '<i4', 'fortran_order': False, 'shape': (3,), }", 1, zeros, 12);
 	struct data *d = NULL;
 	assert_ok(open_pair(&s, &x, &y, &d));
 	int32_t label;
 	struct data_batch b = { .samples = 1, .input = got, .labels = &label };
-	data_read(d, 0, 0, 0, &b);
-	assert_memory_equal(got, pixels, sizeof(pixels));
+	data_read(d, 1, 0, 0, &b);
+	assert_memory_equal(got, pixels, sizeof(got));
 	int seen[2 * PAD + 1][2 * PAD + 1][2] = { { { 0 } } };
 	for (uint64_t draw = 1; draw <= 4000; draw++) {
-		data_read(d, 0, 0, draw, &b);
+		data_read(d, 1, 0, draw, &b);
 		int matches = 0;
 		for (int dy = -PAD; dy <= PAD; dy++)
 			for (int dx = -PAD; dx <= PAD; dx++)
@@ -194,9 +283,9 @@ static void test_augmentation(void **state)
 		assert_in_range(seen[k / 10][k / 2 % 5][k % 2], 45, 115);
 	/* The same draw, the same image. */
 	float again[N];
-	data_read(d, 0, 0, 77, &b);
+	data_read(d, 1, 0, 77, &b);
 	memcpy(again, got, sizeof(got));
-	data_read(d, 0, 0, 77, &b);
+	data_read(d, 1, 0, 77, &b);
 	assert_memory_equal(again, got, sizeof(got));
 	data_close(d);
 }
@@ -205,8 +294,11 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_types),
+		cmocka_unit_test(test_whole_types),
 		cmocka_unit_test(test_regression),
 		cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_sample_too_large),
+		cmocka_unit_test(test_agree),
 		cmocka_unit_test(test_augmentation),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

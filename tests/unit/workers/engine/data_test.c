@@ -157,6 +157,32 @@ static void test_idx(void **state)
 	}
 }
 
+/* Every type of element, big-endian. */
+static void test_idx_types(void **state)
+{
+	static const struct {
+		unsigned char type, bytes[8];
+		int count;
+		float value;
+	} types[] = { { 0x08, { 51 }, 1, 0.2f }, { 0x09, { 0xfe }, 1, -2 },
+		{ 0x0b, { 0xff, 0xfe }, 2, -2 }, { 0x0c, { 0xff, 0xff, 0xff, 0xfe }, 4, -2 },
+		{ 0x0d, { 0xbf, 0xc0 }, 4, -1.5f }, { 0x0e, { 0xbf, 0xf8 }, 8, -1.5f } };
+	struct job_spec s = fixture_spec(SPEC_MLP);
+	s.model.in_height = s.model.in_width = 1;
+	const unsigned char y[9] = { 0, 0, 8, 1, 0, 0, 0, 1, 3 };
+	for (size_t i = 0; i < ARRAY_LEN(types); i++) {
+		unsigned char x[12 + 8] = { 0, 0, types[i].type, 2, 0, 0, 0, 1, 0, 0, 0, 1 };
+		memcpy(x + 12, types[i].bytes, (size_t)types[i].count);
+		struct data *d = NULL;
+		float got;
+		int32_t label;
+		assert_ok(fixture_data_pair(&s, x, 12 + (size_t)types[i].count, y, sizeof(y), &d, &err));
+		data_read(d, 0, 0, 0, &(struct data_batch){ .input = &got, .labels = &label });
+		assert_true(fabsf(got - types[i].value) < 1e-7f && label == 3);
+		data_close(d);
+	}
+}
+
 #define refuse_idx(change, ...)                                      \
 	do {                                                             \
 		struct idx x = good();                                       \
@@ -186,6 +212,8 @@ static void test_idx_refused(void **state)
 		"images", "more than any file holds");
 	refuse_idx((fixture_put32(x.labels + 4, 5), x.label_bytes -= 1), "labels", "5 labels", "images",
 		"6 samples");
+	refuse_idx((fixture_put32(x.images + 4, 5), x.image_bytes -= 12), "labels", "6 labels",
+		"images", "5 samples");
 	refuse_idx((fixture_put32(x.images + 8, 3), fixture_put32(x.images + 12, 4)), "images", "3x4x1",
 		"4x3x1");
 	refuse_idx((x.labels[2] = 0x0d, fixture_put32(x.labels + 4, 1), x.label_bytes = 12), "labels",
@@ -219,12 +247,21 @@ static void test_regression(void **state)
 	data_read(d, 0, 1, 0, &(struct data_batch){ .input = x, .labels = y });
 	assert_true(y[2] == (float)fixture_random(&random) && y[3] == (float)fixture_random(&random));
 	data_blank(d, 0, &(struct data_batch){ .input = x, .labels = y });
-	assert_true(isnan(y[0]) && x[0] == 0);
+	assert_true(isnan(y[0]) && isnan(y[1]) && x[0] == 0 && x[2] == 0);
+	struct data *one = NULL;
+	struct data_file single[2] = { files[0], files[0] }; /* three targets */
+	assert_ok(data_open(&s, single, 2, "validation_file", NULL, &one, &err));
+	assert_int_equal(data_agree(d, one, &err), ERR_INVALID_DATA);
+	assert_says("validation targets have 3 values", "training targets 2");
+	data_close(one);
 	data_close(d);
 	d = NULL;
-	s.model.n_classes = 3;
-	assert_int_equal(data_open(&s, files, 2, "training_file", NULL, &d, &err), ERR_INVALID_DATA);
-	assert_says("targets", "2 values", "3 outputs");
+	for (int64_t n = 1; n <= 3; n += 2) {
+		s.model.n_classes = n;
+		assert_int_equal(
+			data_open(&s, files, 2, "training_file", NULL, &d, &err), ERR_INVALID_DATA);
+		assert_says("targets", "2 values", n == 1 ? "1 outputs" : "3 outputs");
+	}
 	unlink(f[0].path);
 	unlink(f[1].path);
 	/* A number that is not one. */
@@ -255,9 +292,10 @@ static void test_open_refused(void **state)
 static void test_validate(void **state)
 {
 	struct job_spec s = fixture_spec(SPEC_CNN);
-	struct fixture_file f[4];
+	struct fixture_file f[6];
 	fixture_images(11, 10, 9, 5, &f[0], &f[1]);
 	fixture_images(7, 10, 8, 4, &f[2], &f[3]);
+	fixture_images(8, 10, 9, 7, &f[4], &f[5]);
 	struct data_file training[2] = { { f[0].path, "ti" }, { f[1].path, "tl" } };
 	struct data_file other[2] = { { f[2].path, "vi" }, { f[3].path, "vl" } };
 	struct plan_dataset dims;
@@ -270,7 +308,17 @@ static void test_validate(void **state)
 	assert_string_equal(err.param, "validation_file");
 	assert_ok(data_validate(&s, training, 2, NULL, 0, NULL, &dims, &err));
 	assert_int_equal(dims.validation_samples, 0);
-	for (int i = 0; i < 4; i++)
+	/* A model has room for the classes of both. */
+	struct data_file more[2] = { { f[4].path, "mi" }, { f[5].path, "ml" } };
+	s.model.n_classes = 0;
+	for (int i = 0; i < 2; i++) {
+		struct data_file *a = i ? more : training, *b = i ? training : more;
+		assert_ok(data_validate(&s, a, 2, b, 2, NULL, &dims, &err));
+		assert_int_equal(dims.n_classes, 7);
+		assert_true(
+			dims.training_samples == (i ? 8 : 11) && dims.validation_samples == (i ? 11 : 8));
+	}
+	for (int i = 0; i < 6; i++)
 		unlink(f[i].path);
 }
 
@@ -304,6 +352,7 @@ int main(void)
 		cmocka_unit_test(test_text_refused),
 		cmocka_unit_test(test_entropy),
 		cmocka_unit_test(test_idx),
+		cmocka_unit_test(test_idx_types),
 		cmocka_unit_test(test_idx_refused),
 		cmocka_unit_test(test_negative_label),
 		cmocka_unit_test(test_regression),
