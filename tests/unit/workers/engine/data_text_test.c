@@ -119,24 +119,32 @@ static void test_parts_are_one_pass(void **state)
 	free(text);
 }
 
-/* qwen2's, but its words are what stands in quotes, and single characters outside. */
-static struct fixture_file quoting_tokenizer(void)
+/* A tokenizer of the folder; what stands in its file from `begin` up to `end` is replaced. */
+static struct fixture_file changed_tokenizer(
+	const char *name, const char *begin, const char *end, const char *by)
 {
 	char path[FILE_PATH_MAX], *text = NULL;
 	size_t bytes;
 	struct buf b;
-	path_of("qwen2", path);
+	path_of(name, path);
 	assert_ok(file_read(path, 1 << 24, &text, &bytes, &err));
-	const char *begin = strstr(text, "\"Regex\""), *end = strstr(text, "\"behavior\"");
-	assert_true(begin && end > begin);
+	const char *from = strstr(text, begin), *to = from ? strstr(from, end) : NULL;
+	assert_non_null(to);
 	buf_init(&b, 1 << 24);
-	buf_append(&b, text, (size_t)(begin - text));
-	buf_str(&b, "\"Regex\": \"\\\"[^\\\"]*\\\"?|[^\\\"]\"}, ");
-	buf_str(&b, end);
+	buf_append(&b, text, (size_t)(from - text));
+	buf_str(&b, by);
+	buf_str(&b, to);
 	struct fixture_file f = fixture_write(b.data, b.len);
 	buf_finish(&b);
 	free(text);
 	return f;
+}
+
+/* qwen2's, but its words are what stands in quotes, and single characters outside. */
+static struct fixture_file quoting_tokenizer(void)
+{
+	return changed_tokenizer(
+		"qwen2", "\"Regex\"", "\"behavior\"", "\"Regex\": \"\\\"[^\\\"]*\\\"?|[^\\\"]\"}, ");
 }
 
 /* From inside of the quotes on, where the second part seems to begin, what follows them is one word
@@ -165,6 +173,30 @@ static void test_part_begins_inside(void **state)
 	unlink(f.path);
 	free(want.id);
 	free(text);
+}
+
+/* Tokens that 16 bits do not hold. */
+static void test_large_ids(void **state)
+{
+	struct fixture_file f = changed_tokenizer("gpt2", "\"0\":15", ",", "\"0\":70000");
+	const char text[] = "In 40 days, 400";
+	struct job_spec s = text_spec();
+	struct data_options o = { .tokenizer_path = f.path };
+	struct ids want = { 0 };
+	struct data *d = NULL;
+	encode(f.path, text, strlen(text), &want);
+	assert_int_equal(want.id[want.count - 1], 70000);
+	s.model.vocab_size = 70001;
+	s.data.sequence_length = (int64_t)want.count - 1;
+	assert_ok(fixture_data(&s, text, strlen(text), &o, &d, &err));
+	assert_int_equal(data_info(d)->vocabulary, 70001);
+	int32_t x[WINDOW], y[WINDOW];
+	data_read(d, 0, 0, 0, &(struct data_batch){ .input = x, .labels = y });
+	assert_memory_equal(x, want.id, (want.count - 1) * sizeof(*x));
+	assert_memory_equal(y, want.id + 1, (want.count - 1) * sizeof(*y));
+	data_close(d);
+	unlink(f.path);
+	free(want.id);
 }
 
 static void test_files_follow(void **state)
@@ -325,6 +357,24 @@ static void test_token_files_follow(void **state)
 	data_close(d);
 }
 
+/* A model has room for the tokens of both. */
+static void test_tokens_of_both(void **state)
+{
+	struct job_spec s = tokens_spec();
+	unsigned char bytes[2048];
+	struct data *d[2] = { NULL, NULL };
+	assert_ok(fixture_data(&s, bytes, npy(bytes, "<u2", 11, 2), NULL, &d[0], &err));
+	assert_ok(fixture_data(&s, bytes, bin(bytes, 20240520, 1, 6, 6), NULL, &d[1], &err));
+	for (int i = 0; i < 2; i++) {
+		struct plan_dataset dims;
+		data_dims(d[i], d[1 - i], &dims);
+		assert_int_equal(dims.vocabulary, 362);
+		assert_true(dims.training_tokens == (i ? 5 : 10) && dims.validation_tokens == (i ? 10 : 5));
+	}
+	data_close(d[0]);
+	data_close(d[1]);
+}
+
 #define refuse_tokens(count, ...)                                                           \
 	do {                                                                                    \
 		struct data *d = NULL;                                                              \
@@ -339,16 +389,22 @@ static void test_tokens_refused(void **state)
 	refuse_tokens(bin(bytes, 20240521, 1, 6, 6), "neither", "offset 0");
 	refuse_tokens(bin(bytes, 20240520, 2, 6, 6), "version 2", "offset 4");
 	refuse_tokens(bin(bytes, 20240520, 1, 7, 6), "promises 7 tokens", "1036 bytes");
+	refuse_tokens(bin(bytes, 20240520, 1, 5, 6), "promises 5 tokens", "1036 bytes");
 	refuse_tokens(bin(bytes, 20240520, 1, 0xffffffff, 6), "promises 4294967295");
 	refuse_tokens((bin(bytes, 20240520, 1, 6, 6), 100), "truncated");
 	refuse_tokens(bin(bytes, 20240520, 1, 3, 3), "3 tokens", "needs 5");
 	refuse_tokens(npy(bytes, ">u2", 11, 2), "u2, u4 or i4");
 	refuse_tokens(npy(bytes, "<f4", 11, 4), "u2, u4 or i4");
 	refuse_tokens(npy(bytes, "<i8", 11, 8), "u2, u4 or i4");
+	refuse_tokens(
+		(npy(bytes, "<u2", 1, 2), memcpy(bytes + 60, "(1,1)} ", 7), 130), "one dimension");
 	refuse_tokens((npy(bytes, "<i4", 11, 4), bytes[128 + 4 * 3 + 3] = 0xff, 128 + 44), "item 3",
 		"offset 140", "token -");
 	s.model.vocab_size = 105;
 	refuse_tokens(npy(bytes, "<u2", 11, 2), "token 105", "item 5", "0 to 104");
+	s.model.vocab_size = 0; /* whatever there is, but what an int32 holds */
+	refuse_tokens((npy(bytes, "<u4", 11, 4), bytes[128 + 4 * 3 + 3] = 0x80, 128 + 44), "item 3",
+		"token -2147483545", "0 to 2147483646");
 }
 
 int main(int argc, char **argv)
@@ -356,11 +412,13 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_parts_are_one_pass),
 		cmocka_unit_test(test_part_begins_inside),
+		cmocka_unit_test(test_large_ids),
 		cmocka_unit_test(test_files_follow),
 		cmocka_unit_test(test_word_too_long),
 		cmocka_unit_test(test_marks_too_many),
 		cmocka_unit_test(test_tokens),
 		cmocka_unit_test(test_token_files_follow),
+		cmocka_unit_test(test_tokens_of_both),
 		cmocka_unit_test(test_tokens_refused),
 	};
 	if (argc < 2)
