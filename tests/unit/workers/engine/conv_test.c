@@ -26,8 +26,9 @@ static const struct shape shapes[] = {
 	{ 1, 13, 11, 37, 19, 3, 1, 1 },
 	{ 2, 10, 9, 16, 33, 3, 1, 0 },
 	{ 1, 7, 12, 18, 16, 3, 1, 2 },
+	{ 1, 8, 8, 20, 70, 3, 1, 1 },   /* two blocks of what comes out, one of what goes in */
 	{ 2, 4, 4, 130, 70, 3, 1, 1 },  /* several blocks of channels */
-	{ 9, 16, 15, 20, 24, 3, 1, 1 }, /* blocks and parts of tiles */
+	{ 7, 17, 17, 20, 24, 3, 1, 1 }, /* blocks and parts of tiles, an odd number of them */
 	{ 40, 4, 3, 66, 130, 3, 1, 1 },
 };
 
