@@ -9,12 +9,13 @@
 
 static struct err err;
 
-enum { HEIGHT = 10, WIDTH = 9, FEATURES = HEIGHT * WIDTH, IMAGES = 37, MICRO = 5 };
+/* Large enough that reading one takes longer than all else: threads meet in the middle of it. */
+enum { HEIGHT = 150, WIDTH = 160, FEATURES = HEIGHT * WIDTH, IMAGES = 37, MICRO = 5 };
 
 struct bench {
 	struct job_spec spec;
 	struct data *data;
-	float input[LOADER_DEPTH][MICRO * FEATURES];
+	float (*input)[MICRO * FEATURES]; /* of each slot */
 	int32_t labels[LOADER_DEPTH][MICRO];
 	struct loader_options o;
 };
@@ -22,7 +23,10 @@ struct bench {
 static void bench_open(struct bench *b, int threads)
 {
 	memset(b, 0, sizeof(*b));
+	b->input = malloc(LOADER_DEPTH * sizeof(*b->input));
 	b->spec = fixture_spec(SPEC_CNN);
+	b->spec.model.in_height = HEIGHT;
+	b->spec.model.in_width = WIDTH;
 	b->spec.data.flip = true;
 	b->spec.data.crop_padding = 2;
 	struct fixture_file f[2];
@@ -38,46 +42,84 @@ static void bench_open(struct bench *b, int threads)
 			(struct data_batch){ .samples = MICRO, .input = b->input[i], .labels = b->labels[i] };
 }
 
-static void check(const struct bench *b, const struct data_batch *got, int64_t position)
+static void bench_close(struct bench *b)
 {
+	data_close(b->data);
+	free(b->input);
+}
+
+struct expected {
+	int64_t position;
 	float input[MICRO * FEATURES];
 	int32_t labels[MICRO];
-	struct data_batch want = { .samples = MICRO, .input = input, .labels = labels };
+};
+
+static void expect(const struct bench *b, int64_t position, struct expected *ret)
+{
+	struct data_batch want = { .samples = MICRO, .input = ret->input, .labels = ret->labels };
+	ret->position = position;
 	for (int64_t i = 0; i < MICRO; i++) {
 		int64_t at = position + i;
 		int64_t index = data_sample_at(IMAGES, b->o.seed, b->o.shuffle, at);
 		data_read(b->data, index, i, rng_key(b->o.seed, RNG_AUGMENT, (uint64_t)at), &want);
 	}
-	assert_memory_equal(got->input, input, sizeof(input));
-	assert_memory_equal(got->labels, labels, sizeof(labels));
 }
 
+/* So many samples, from the last on: it may be the one that somebody still reads. */
+static void check(const struct data_batch *got, const struct expected *want, int samples)
+{
+	for (int i = MICRO - 1; i >= MICRO - samples; i--)
+		assert_memory_equal((const float *)got->input + i * FEATURES, want->input + i * FEATURES,
+			FEATURES * sizeof(float));
+	assert_memory_equal(got->labels, want->labels, sizeof(want->labels));
+}
+
+static void check_take(const struct bench *b, struct loader *l, int64_t position)
+{
+	static struct expected want;
+	int64_t wait_us;
+	expect(b, position, &want);
+	check(loader_take(l, position, &wait_us), &want, MICRO);
+}
+
+/* What is expected is made before, so that each batch is looked at while others may still read, and
+ * the next is taken while it, or what followed the one before, is being read. */
 static void test_equals_direct_reads(void **state)
 {
+	enum { STEPS = 150, ROUNDS = 6 };
+	struct expected *want = malloc(STEPS * sizeof(*want));
+	uint64_t random = 77;
+	int64_t position = 0;
 	for (int threads = 0; threads <= 3; threads++) {
 		struct bench b;
 		bench_open(&b, threads);
-		struct loader *l = NULL;
-		assert_ok(loader_open(b.data, &b.o, &l, &err));
-		uint64_t random = 77;
-		int64_t position = 0;
-		for (int step = 0; step < 400; step++) {
-			int64_t wait_us = -1;
-			const struct data_batch *got = loader_take(l, position, &wait_us);
-			check(&b, got, position);
-			assert_true(wait_us >= 0);
+		for (int step = 0; step < STEPS && threads == 0; step++) {
+			expect(&b, position, &want[step]);
 			double choice = fixture_random(&random);
-			/* On, mostly; sometimes the same again, back to a checkpoint, or far ahead. */
-			if (choice > -0.5)
+			/* On, back to a checkpoint or far ahead, a micro-batch left out, or the same again. */
+			if (choice > 0)
 				position += MICRO;
-			else if (choice > -0.7)
+			else if (choice > -0.5)
 				position = (int64_t)(500 * (1 + fixture_random(&random)));
-			else if (choice > -0.85)
+			else if (choice > -0.8)
 				position += 2 * MICRO;
 		}
+		struct loader *l = NULL;
+		int64_t waited = 0;
+		assert_ok(loader_open(b.data, &b.o, &l, &err));
+		for (int step = 0; step < ROUNDS * STEPS; step++) {
+			const struct expected *x = &want[step % STEPS];
+			int64_t wait_us = -1;
+			const struct data_batch *got = loader_take(l, x->position, &wait_us);
+			check(got, x, (int)(2.999 * (1 + fixture_random(&random))));
+			assert_true(wait_us >= 0);
+			waited += wait_us;
+		}
+		assert_true(threads > 0 || waited > 0);
 		loader_close(l);
-		data_close(b.data);
+		bench_close(&b);
 	}
+	free(want);
 }
 
 /* While the caller works, what follows is read; the wait that it is told of shrinks to nothing. */
@@ -94,7 +136,7 @@ static void test_reads_ahead(void **state)
 	struct data_batch want = {
 		.samples = MICRO, .input = b.input[other], .labels = b.labels[other]
 	};
-	float last[FEATURES];
+	static float last[FEATURES];
 	int32_t label;
 	struct data_batch one = { .samples = 1, .input = last, .labels = &label };
 	int64_t at = 2 * MICRO - 1;
@@ -108,9 +150,9 @@ static void test_reads_ahead(void **state)
 	assert_true(filled);
 	const struct data_batch *second = loader_take(l, MICRO, &wait_us);
 	assert_ptr_equal(second->input, want.input);
-	check(&b, second, MICRO);
+	check_take(&b, l, MICRO);
 	loader_close(l);
-	data_close(b.data);
+	bench_close(&b);
 }
 
 static int prepared;
@@ -122,18 +164,31 @@ static void prepare(void)
 	pthread_mutex_unlock(&prepared_lock);
 }
 
+static void await_prepared(int count)
+{
+	bool all = false;
+	for (int tries = 0; tries < 5000 && !all; tries++) {
+		usleep(1000);
+		pthread_mutex_lock(&prepared_lock);
+		all = prepared == count;
+		pthread_mutex_unlock(&prepared_lock);
+	}
+	assert_true(all);
+}
+
 static void test_open_and_close(void **state)
 {
 	struct bench b;
 	bench_open(&b, 3);
 	b.o.prepare_thread = prepare;
 	struct loader *l = NULL;
-	/* Closed while others read, and before anything was taken. */
+	/* Closed while others read, before anything was taken, and when all have nothing to do. */
 	for (int i = 0; i < 50; i++) {
 		assert_ok(loader_open(b.data, &b.o, &l, &err));
-		int64_t wait_us;
 		if (i % 2)
-			check(&b, loader_take(l, 5 * i, &wait_us), 5 * i);
+			check_take(&b, l, 5 * i);
+		else if (i % 4)
+			await_prepared(3 * (i + 1));
 		loader_close(l);
 	}
 	assert_int_equal(prepared, 150);
@@ -143,7 +198,7 @@ static void test_open_and_close(void **state)
 	b.o.threads = 1;
 	b.o.micro_batch = 0;
 	assert_int_equal(loader_open(b.data, &b.o, &l, &err), ERR_INVALID_VALUE);
-	data_close(b.data);
+	bench_close(&b);
 }
 
 int main(void)
