@@ -75,18 +75,18 @@ static void test_class_files(void **state)
 	struct fixture_tar t;
 	struct data *d = NULL;
 	fixture_tar_begin(&t, false);
+	put_png(&t, "0010.png", 3, 3, 3); /* not in the order of names */
 	fixture_tar_put(&t, "000.cls", "7\n", 2, AE_IFREG);
 	put_png(&t, "000.png", 3, 3, 1);
 	put_png(&t, "001.png", 3, 3, 2);
 	fixture_tar_put(&t, "001.json", "{}", 2, AE_IFREG);
 	fixture_tar_put(&t, "001.cls", "0", 1, AE_IFREG);
-	put_png(&t, "0010.png", 3, 3, 3);
 	fixture_tar_put(&t, "0010.cls", " 3 ", 3, AE_IFREG);
 	assert_ok(open_tar(&s, &t, 3, &d));
 	assert_int_equal(data_info(d)->classes, 8);
-	assert_sample(d, 0, 1, 7);
-	assert_sample(d, 1, 2, 0);
-	assert_sample(d, 2, 3, 3);
+	assert_sample(d, 0, 3, 3);
+	assert_sample(d, 1, 1, 7);
+	assert_sample(d, 2, 2, 0);
 	data_close(d);
 	fixture_tar_begin(&t, false);
 	put_png(&t, "a/000.png", 3, 3, 1);
@@ -95,9 +95,83 @@ static void test_class_files(void **state)
 	assert_int_equal(open_tar(&s, &t, 1, &d), ERR_INVALID_DATA);
 	assert_says("image a/000", "no .cls file beside it");
 	fixture_tar_begin(&t, false);
-	fixture_tar_put(&t, "a/001.cls", "cat", 3, AE_IFREG);
+	put_png(&t, "a/001.png", 3, 3, 2);
+	fixture_tar_put(&t, "a/001.cls", "0", 1, AE_IFREG);
+	fixture_tar_put(&t, "a/001.cls", "1", 1, AE_IFREG);
 	assert_int_equal(open_tar(&s, &t, 1, &d), ERR_INVALID_DATA);
-	assert_says("entry a/001.cls", "one whole number");
+	assert_says("image a/001", "two .cls files");
+	const char *const bad[] = { "cat", "1234567890", "1 2", "-1", "" };
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+		fixture_tar_begin(&t, false);
+		fixture_tar_put(&t, "a/001.cls", bad[i], strlen(bad[i]), AE_IFREG);
+		assert_int_equal(open_tar(&s, &t, 1, &d), ERR_INVALID_DATA);
+		assert_says("entry a/001.cls", "one whole number");
+	}
+}
+
+/* Images of the second tar come behind those of the first; their folders are numbered together. */
+static void test_files_follow(void **state)
+{
+	struct job_spec s = tar_spec();
+	struct fixture_tar t[2];
+	struct data *d = NULL;
+	fixture_tar_begin(&t[0], false);
+	put_png(&t[0], "dog/1.png", 6, 4, 10);
+	put_png(&t[0], "cat/1.png", 6, 4, 20);
+	fixture_tar_begin(&t[1], true);
+	put_png(&t[1], "cow/1.png", 6, 4, 30);
+	put_png(&t[1], "dog/1.png", 6, 4, 40);
+	for (int i = 0; i < 2; i++)
+		fixture_tar_end(&t[i]);
+	assert_ok(fixture_data_pair(
+		&s, t[0].bytes.data, t[0].bytes.len, t[1].bytes.data, t[1].bytes.len, &d, &err));
+	assert_true(data_info(d)->samples == 4 && data_info(d)->classes == 3);
+	assert_sample(d, 0, 10, 2);
+	assert_sample(d, 1, 20, 0);
+	assert_sample(d, 2, 30, 1);
+	assert_sample(d, 3, 40, 2);
+	data_close(d);
+	for (int i = 0; i < 2; i++)
+		buf_finish(&t[i].bytes);
+}
+
+/* The first image says how many channels all have, and what size; in the next batch too. */
+static void test_first_decides(void **state)
+{
+	struct job_spec s = tar_spec();
+	const unsigned char rgb[3] = { 10, 20, 30 }, grey = 100;
+	struct buf one, three;
+	fixture_png(&one, 1, 1, 8, PNG_COLOR_TYPE_GRAY, &grey);
+	fixture_png(&three, 1, 1, 8, PNG_COLOR_TYPE_RGB, rgb);
+	for (int colour = 0; colour < 2; colour++) {
+		const float want[2][3] = { { 18 }, { 100, 100, 100 } };
+		struct buf *first = colour ? &three : &one, *second = colour ? &one : &three;
+		struct fixture_tar t;
+		struct data *d = NULL;
+		fixture_tar_begin(&t, false);
+		fixture_tar_put(&t, "a/1.png", first->data, first->len, AE_IFREG);
+		fixture_tar_put(&t, "a/2.png", second->data, second->len, AE_IFREG);
+		assert_ok(open_tar(&s, &t, 1, &d));
+		assert_int_equal(data_info(d)->channels, colour ? 3 : 1);
+		float x[3];
+		int32_t y;
+		data_read(d, 1, 0, 0, &(struct data_batch){ .samples = 1, .input = x, .labels = &y });
+		for (int c = 0; c < (colour ? 3 : 1); c++)
+			assert_true(fabsf(x[c] - want[colour][c] / 255.0f) < 1e-7f);
+		data_close(d);
+	}
+	buf_finish(&one);
+	buf_finish(&three);
+	struct fixture_tar t;
+	struct data *d = NULL;
+	fixture_tar_begin(&t, false);
+	for (int k = 0; k < 40; k++) {
+		char name[32];
+		snprintf(name, sizeof(name), "a/%d.png", k);
+		put_png(&t, name, k < 16 ? 6 : 7, 4, k);
+	}
+	assert_int_equal(open_tar(&s, &t, 1, &d), ERR_INVALID_DATA);
+	assert_says("entry a/16.png", "4x7", "first image 4x6");
 }
 
 /* More images than wait at a time, of every colour, to the model's size, on any number of threads.
@@ -167,6 +241,8 @@ static void test_refused(void **state)
 	refuse(fixture_tar_put(&t, "a/x.jpg", "GIF89a", 6, AE_IFREG), "neither PNG nor JPEG");
 	refuse(fixture_tar_put(&t, "a/x.jpg", "", 0, AE_IFREG), "1 byte to 64 MiB");
 	refuse(fixture_tar_put(&t, "a/link.png", NULL, 0, AE_IFLNK), "entry a/link.png",
+		"no regular file");
+	refuse(fixture_tar_put(&t, "a/second.png", NULL, 0, FIXTURE_HARDLINK), "entry a/second.png",
 		"no regular file");
 	s.model.n_classes = 2;
 	refuse((put_png(&t, "b/1.png", 6, 4, 1), put_png(&t, "c/1.png", 6, 4, 1)), "label 2", "0 to 1");
@@ -293,6 +369,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_folders),
 		cmocka_unit_test(test_class_files),
+		cmocka_unit_test(test_files_follow),
+		cmocka_unit_test(test_first_decides),
 		cmocka_unit_test(test_threads),
 		cmocka_unit_test(test_refused),
 		cmocka_unit_test(test_broken_tars),

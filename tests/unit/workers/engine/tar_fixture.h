@@ -11,6 +11,10 @@
 
 #include <jpeglib.h>
 
+enum {
+	FIXTURE_HARDLINK = -1
+}; /* beside libarchive's types: a second name of the entry "a/good.png" */
+
 struct fixture_tar {
 	struct buf bytes;
 	struct archive *archive;
@@ -38,10 +42,12 @@ FIXTURE_FN void fixture_tar_put(
 	struct archive_entry *e = archive_entry_new();
 	archive_entry_set_pathname(e, name);
 	archive_entry_set_size(e, (la_int64_t)count);
-	archive_entry_set_filetype(e, (unsigned)type);
+	archive_entry_set_filetype(e, type == FIXTURE_HARDLINK ? AE_IFREG : (unsigned)type);
 	archive_entry_set_perm(e, 0644);
 	if (type == AE_IFLNK)
 		archive_entry_set_symlink(e, "/etc/passwd");
+	if (type == FIXTURE_HARDLINK)
+		archive_entry_set_hardlink(e, "a/good.png");
 	assert_int_equal(archive_write_header(t->archive, e), ARCHIVE_OK);
 	if (count > 0)
 		assert_int_equal(archive_write_data(t->archive, bytes, count), count);
