@@ -212,11 +212,30 @@ OPS_FN double ops_distance(struct ops_vec *x, const double *want, double terms)
 	return worst / size;
 }
 
+/* The same of the mean squares: for operations whose single errors vary, the largest of thousands
+ * much between draws, their mean hardly. One wrong value of n still counts by 1 / sqrt(n). */
+OPS_FN double ops_distance_rms(struct ops_vec *x, const double *want)
+{
+	double unit = x->type == PLAN_BF16 ? 0x1.01p-8 : x->type == PLAN_F16 ? 0x1.01p-11 : 0;
+	double least = x->type == PLAN_F16 ? 0x1p-25 : 0, off = 0, size = 1e-30;
+	ops_sync(x);
+	for (int64_t i = 0; i < x->count; i++) {
+		if (!isfinite(x->v[i]) || !isfinite(want[i]))
+			return INFINITY;
+		off += pow(fmax(fabs(x->v[i] - want[i]) - fmax(unit * fabs(want[i]), least), 0), 2);
+		size += want[i] * want[i];
+	}
+	return sqrt(off / size);
+}
+
 /* TRAINYARD_TEST_VERBOSE shows every distance, for setting tolerances. */
 #define OPS_NEAR(x, want, tolerance) OPS_NEAR_OF(x, want, 0, tolerance)
-#define OPS_NEAR_OF(x, want, terms, tolerance)                                                   \
+#define OPS_NEAR_OF(x, want, terms, tolerance) \
+	OPS_WITHIN(x, ops_distance(&(x), (want), (terms)), tolerance)
+#define OPS_NEAR_RMS(x, want, tolerance) OPS_WITHIN(x, ops_distance_rms(&(x), (want)), tolerance)
+#define OPS_WITHIN(x, distance, tolerance)                                                       \
 	do {                                                                                         \
-		double ops_d = ops_distance(&(x), (want), (terms));                                      \
+		double ops_d = (distance);                                                               \
 		if (getenv("TRAINYARD_TEST_VERBOSE"))                                                    \
 			print_message(                                                                       \
 				"%s:%d %s %.3g (%.3g)\n", __func__, __LINE__, #x, ops_d, (double)(tolerance));   \
