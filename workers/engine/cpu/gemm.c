@@ -480,7 +480,9 @@ static struct gemm_share share_of(const struct work *w, int threads)
 		.nr = w->kernels->nr,
 		.threads = threads,
 		.row_cost = w->a_plain ? 0.1 : 0.4,
-		.column_cost = !w->b_plain ? 0.4 : w->b_along ? 0.15 : 0.1 };
+		.column_cost = !w->b_plain ? 0.4
+			: w->b_along           ? 0.15
+								   : 0.1 };
 }
 
 /* turns: for each thread's rectangle, how many of its pieces are taken. */
