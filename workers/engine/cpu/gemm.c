@@ -492,13 +492,14 @@ static void run_thread(const struct work *w, atomic_int *turns, int threads, int
 	int64_t bytes = w->g->workspace_bytes - (base - (char *)w->g->workspace);
 	int active = (int)num_max(num_min(threads, bytes / least_bytes(w)), 1);
 	int64_t each = bytes / active / ALIGN * ALIGN;
-	const struct gemm_share share = share_of(w, active);
 	if (thread >= active)
 		return;
+	const struct gemm_share share = share_of(w, active);
+	const struct gemm_grid grid = gemm_share_grid(&share);
 	for (int i = 0; i < active; i++) {
 		const int owner = (thread + i) % active;
 		struct gemm_rect whole;
-		if (!gemm_share_part(&share, owner, &whole))
+		if (!gemm_share_part(&share, grid, owner, &whole))
 			continue;
 		const struct gemm_cut cut = gemm_share_cut(&share, &whole);
 		for (int piece; (piece = atomic_fetch_add(&turns[owner], 1)) < cut.pieces;) {

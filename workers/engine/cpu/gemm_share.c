@@ -16,10 +16,10 @@ static double tiles_cost(const struct gemm_share *s, int64_t rows, int64_t colum
 	return (double)rows * (double)num_round_up(columns, s->nr) / (double)s->nr;
 }
 
-bool gemm_share_part(const struct gemm_share *s, int thread, struct gemm_rect *ret)
+struct gemm_grid gemm_share_grid(const struct gemm_share *s)
 {
 	const int64_t panels = num_ceil_div(s->n, s->nr);
-	int64_t best_rows = 1, best_columns = 1;
+	struct gemm_grid ret = { .rows = 1, .columns = 1 };
 	double best = 0;
 	for (int64_t r = 1; r <= s->threads; r++) {
 		int64_t rows = num_min(r, s->m), columns = num_min(s->threads / r, panels);
@@ -28,17 +28,23 @@ bool gemm_share_part(const struct gemm_share *s, int thread, struct gemm_rect *r
 			(double)width * s->column_cost;
 		if (best <= 0 || cost < best) {
 			best = cost;
-			best_rows = rows;
-			best_columns = columns;
+			ret = (struct gemm_grid){ .rows = rows, .columns = columns };
 		}
 	}
-	if (thread >= best_rows * best_columns)
+	return ret;
+}
+
+bool gemm_share_part(
+	const struct gemm_share *s, struct gemm_grid grid, int thread, struct gemm_rect *ret)
+{
+	const int64_t panels = num_ceil_div(s->n, s->nr);
+	if (thread >= grid.rows * grid.columns)
 		return false;
-	int64_t r = thread / best_columns, c = thread % best_columns;
-	ret->row = s->m * r / best_rows;
-	ret->row_end = s->m * (r + 1) / best_rows;
-	ret->column = panels * c / best_columns * s->nr;
-	ret->column_end = num_min(panels * (c + 1) / best_columns * s->nr, s->n);
+	int64_t r = thread / grid.columns, c = thread % grid.columns;
+	ret->row = s->m * r / grid.rows;
+	ret->row_end = s->m * (r + 1) / grid.rows;
+	ret->column = panels * c / grid.columns * s->nr;
+	ret->column_end = num_min(panels * (c + 1) / grid.columns * s->nr, s->n);
 	return true;
 }
 

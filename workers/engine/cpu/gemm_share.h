@@ -26,8 +26,17 @@ struct gemm_cut {
 	int pieces;
 };
 
+/* Rectangles of C, rows x columns of them, at most one for each thread. */
+struct gemm_grid {
+	int64_t rows, columns;
+};
+
+/* The cheapest grid; looks at one candidate for each thread. */
+struct gemm_grid gemm_share_grid(const struct gemm_share *s);
+
 /* The rectangle of a thread; false: it has none. Together they are C, each element once. */
-bool gemm_share_part(const struct gemm_share *s, int thread, struct gemm_rect *ret);
+bool gemm_share_part(
+	const struct gemm_share *s, struct gemm_grid grid, int thread, struct gemm_rect *ret);
 
 /* Cores are never equally fast for long, so whoever is done takes over pieces of others. Each piece
  * is smaller than the one before, so that all end at nearly the same time. A cut costs packing an

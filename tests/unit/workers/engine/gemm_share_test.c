@@ -43,7 +43,7 @@ static void every_element_once(void **state)
 		struct gemm_rect r;
 		memset(seen, 0, sizeof(seen));
 		for (int thread = 0; thread < s.threads; thread++) {
-			if (!gemm_share_part(&s, thread, &r))
+			if (!gemm_share_part(&s, gemm_share_grid(&s), thread, &r))
 				continue;
 			const struct gemm_cut cut = gemm_share_cut(&s, &r);
 			cut_rows += cut.pieces > 1 && cut.rows;
@@ -71,7 +71,7 @@ static void the_work_is_even_and_the_last_pieces_small(void **state)
 		.column_cost = 0.1 };
 	for (int thread = 0; thread < s.threads; thread++) {
 		struct gemm_rect r;
-		assert_true(gemm_share_part(&s, thread, &r));
+		assert_true(gemm_share_part(&s, gemm_share_grid(&s), thread, &r));
 		const int64_t area = (r.row_end - r.row) * (r.column_end - r.column);
 		assert_int_equal(area, s.m * s.n / s.threads);
 		const struct gemm_cut cut = gemm_share_cut(&s, &r);
@@ -92,10 +92,10 @@ static void one_thread_and_small_products_are_not_cut(void **state)
 		.row_cost = 0.1,
 		.column_cost = 0.1 };
 	struct gemm_rect r;
-	assert_true(gemm_share_part(&s, 0, &r));
+	assert_true(gemm_share_part(&s, gemm_share_grid(&s), 0, &r));
 	assert_int_equal(gemm_share_cut(&s, &r).pieces, 1);
 	s.threads = 2;
-	assert_true(gemm_share_part(&s, 1, &r));
+	assert_true(gemm_share_part(&s, gemm_share_grid(&s), 1, &r));
 	assert_true(gemm_share_cut(&s, &r).pieces > 1);
 	s.k = 10;
 	assert_int_equal(gemm_share_cut(&s, &r).pieces, 1);
