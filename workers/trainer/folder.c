@@ -75,6 +75,21 @@ int folder_publish(struct folder *f, struct err *err)
 	return rc < 0 ? rc : file_remove_tree(old, err);
 }
 
+int folder_retire(const char *parent, const char *name, struct err *err)
+{
+	char path[FILE_PATH_MAX], hidden[FILE_PATH_MAX];
+	int rc = file_join(path, parent, name, err);
+	if (rc == 0)
+		rc = file_join(hidden, parent, ".retired", err);
+	if (rc == 0)
+		rc = file_remove_tree(hidden, err);
+	if (rc < 0)
+		return rc;
+	if (rename(path, hidden) < 0 && errno != ENOENT)
+		return err_errno(err, ERR_IO, errno, "%s cannot be set aside", path);
+	return file_remove_tree(hidden, err);
+}
+
 int folder_split(
 	const char *path, char ret_parent[static FILE_PATH_MAX], const char **ret_name, struct err *err)
 {

@@ -32,6 +32,9 @@ int folder_add_text(
 	struct folder *f, const char *name, const struct buf *text, struct err *err) must_check;
 /* Seals and renames; a folder of that name, from whatever run, makes way. */
 int folder_publish(struct folder *f, struct err *err) must_check;
+/* Removes <parent>/<name>: at once from its name, then file by file under a hidden one, which a
+ * kill may leave and the next call removes. */
+int folder_retire(const char *parent, const char *name, struct err *err) must_check;
 /* "/a/b/model" -> "/a/b" and "model"; "model" -> "." and "model". */
 int folder_split(const char *path, char ret_parent[static FILE_PATH_MAX], const char **ret_name,
 	struct err *err) must_check;

@@ -5,6 +5,7 @@
 
 #include "core/base/buf.h"
 #include "core/base/file.h"
+#include "workers/trainer/folder.h"
 #include "workers/trainer/message.h"
 #include "workers/trainer/profile.h"
 #include "workers/trainer/saver.h"
@@ -207,15 +208,13 @@ static int retire_folders(struct run *r, struct err *err)
 	int unsaved = r->folder_count - saved;
 	int drop = saved - (int)(r->l->keep < KEEP_MAX ? r->l->keep : KEEP_MAX);
 	for (int i = 0; i < r->folder_count; i++) {
-		char name[CHECKPOINT_NAME_MAX], path[FILE_PATH_MAX];
+		char name[CHECKPOINT_NAME_MAX];
 		if (i >= drop) {
 			r->folders[kept++] = r->folders[i];
 			continue;
 		}
 		checkpoint_name(r->folders[i].step, name);
-		int rc = file_join(path, r->parent, name, err);
-		if (rc == 0)
-			rc = file_remove_tree(path, err);
+		int rc = folder_retire(r->parent, name, err);
 		if (rc < 0)
 			return rc;
 	}

@@ -5,6 +5,7 @@
 
 #include "core/base/file.h"
 #include "workers/trainer/checkpoint.h"
+#include "workers/trainer/folder.h"
 #include "workers/trainer/manifest.h"
 #include "workers/trainer/saver.h"
 
@@ -13,7 +14,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 
-enum { WAIT_MS = 20000 };
+enum { WAIT_MS = 20000, KEPT = 2 };
 
 static struct session *open_session(struct fixture *f, const char *resume)
 {
@@ -203,6 +204,24 @@ static void a_checkpoint_of_another_format_is_refused(void **state)
 	refused(f, dir);
 }
 
+static void a_retired_folder_is_gone_with_what_a_kill_left_of_another(void **state)
+{
+	struct fixture *f = *state;
+	struct err err = { 0 };
+	char path[300];
+	const char *parent = fixture_path(f, "retired");
+	assert_int_equal(file_mkdir(parent, &err), 0);
+	for (int i = 0; i < 2; i++) {
+		snprintf(path, sizeof(path), "%s/%s", parent, i ? "step-7" : ".retired");
+		assert_int_equal(file_mkdir(path, &err), 0);
+		assert_int_equal(file_write_atomic(path, "model.safetensors", "x", 1, &err), 0);
+	}
+	assert_int_equal(folder_retire(parent, "step-7", &err), 0);
+	assert_int_equal(rmdir(parent), 0); /* empty */
+	assert_int_equal(file_mkdir(parent, &err), 0);
+	assert_int_equal(folder_retire(parent, "step-8", &err), 0); /* is not there */
+}
+
 struct watch {
 	struct saver *saver;
 	const struct plan *plan;
@@ -218,13 +237,16 @@ static void on_operation(
 		saver_hold(w->saver, NULL, NULL);
 }
 
-/* As the loop does it: the next step runs while the last one's checkpoint is written. */
+/* As the loop does it: the next step runs while the last one's checkpoint is written, and old ones
+ * go. */
 static void train_and_save_for_ever(struct fixture *f, const char *parent)
 {
 	struct err err = { 0 };
 	struct session *s = open_session(f, NULL);
 	struct hf_model model = session_model(s);
 	struct watch w = { .plan = s->plan };
+	char old[CHECKPOINT_NAME_MAX];
+	int64_t count = 0;
 	assert_int_equal(saver_create(&model, &w.saver, &err), 0);
 	engine_trace(s->engine, on_operation, &w);
 	for (;;) {
@@ -232,6 +254,9 @@ static void train_and_save_for_ever(struct fixture *f, const char *parent)
 		if (saver_busy(w.saver))
 			assert_int_equal(saver_finish(w.saver, NULL, NULL, &err), 0);
 		assert_int_equal(saver_begin(w.saver, &s->metrics, parent, &err), 0);
+		checkpoint_name(++count - KEPT, old);
+		if (count > KEPT)
+			assert_int_equal(folder_retire(parent, old, &err), 0);
 	}
 }
 
@@ -367,6 +392,7 @@ int main(void)
 		cmocka_unit_test(a_checkpoint_of_another_model_is_refused),
 		cmocka_unit_test(a_torn_checkpoint_is_refused),
 		cmocka_unit_test(a_model_is_replaced_whole),
+		cmocka_unit_test(a_retired_folder_is_gone_with_what_a_kill_left_of_another),
 		cmocka_unit_test(there_are_no_averages_before_the_first_step),
 		cmocka_unit_test(a_plan_larger_than_the_device_is_refused_with_both_figures),
 	};
