@@ -3,6 +3,7 @@
 Names and shapes are compared with those of published models (published/make_names.py)."""
 import json
 import math
+import os
 import pathlib
 import random
 import shutil
@@ -319,6 +320,51 @@ def test_bad_data_are_named_with_file_and_place(tmp_path, name):
     refused = trainer("validate", *given, check=False)
     assert refused.returncode == 1 and refused.stdout == ""
     assert file in refused.stderr and place in refused.stderr, refused.stderr
+
+
+def test_a_base_is_never_made_up(tmp_path):
+    given = prepare(tmp_path, "gpt2")
+    spec = json.loads(given[0].read_text())
+    spec["model"]["base"] = "job_0"
+    given[0].write_text(json.dumps(spec))
+    refused = trainer("run", *given, "--out", tmp_path / "out", check=False)
+    assert refused.returncode == 2 and "--init" in refused.stderr and "job_0" in refused.stderr
+    assert not (tmp_path / "out/init").exists()
+
+
+@pytest.mark.parametrize("name", ["init", "final"])
+def test_a_folder_that_is_no_model_is_never_replaced(tmp_path, name):
+    given = prepare(tmp_path, "gpt2", 4)
+    mine = tmp_path / "out" / name / "mine"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("kept")
+    refused = trainer("run", *given, "--out", tmp_path / "out", check=False)
+    assert refused.returncode == 1 and f"out/{name}" in refused.stderr, refused.stderr
+    assert mine.read_text() == "kept"
+    shutil.rmtree(mine.parent)
+    trainer("run", *given, "--out", tmp_path / "out")
+    trainer("run", *given, "--out", tmp_path / "out")
+
+
+@pytest.mark.parametrize("command", ["run", "validate"])
+def test_a_fifo_is_refused_at_once(tmp_path, command):
+    given = prepare(tmp_path, "gpt2")
+    file = tmp_path / str(given[2]).rpartition("/")[2]
+    file.unlink()
+    os.mkfifo(file)
+    more = ["--out", tmp_path / "out"] if command == "run" else []
+    refused = trainer(command, *given, *more, check=False, timeout=20)
+    assert refused.returncode == 1 and "regular file" in refused.stderr, refused.stderr
+
+
+def test_a_reader_that_leaves_is_an_error_with_a_message(tmp_path):
+    given = prepare(tmp_path, "gpt2", 2000)
+    with subprocess.Popen([TRAINER, "run", *map(str, given), "--out", tmp_path / "out"], text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+        running.stdout.readline()
+        running.stdout.close()
+        told = running.stderr.read()
+        assert running.wait(60) == 1 and "standard output" in told, told
 
 
 @pytest.mark.parametrize("command", ["plan", "validate", "bench"])

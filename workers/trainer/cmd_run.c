@@ -113,6 +113,31 @@ static int check(const struct run_command *c, struct err *err)
 	return 0;
 }
 
+/* What a run replaces in --out must come from a run. */
+static int check_replaced(const char *out, const char *name, struct err *err)
+{
+	char path[FILE_PATH_MAX], manifest[FILE_PATH_MAX];
+	int rc = file_join(path, out, name, err);
+	if (rc == 0)
+		rc = file_join(manifest, path, "manifest.json", err);
+	if (rc == 0 && file_exists(path) && !file_exists(manifest))
+		return err_set(err, ERR_CONFLICT, "--out",
+			"%s is no model that a run wrote, and this one would replace it: move it away or name "
+			"another folder",
+			path);
+	return rc;
+}
+
+/* Weights that the spec starts from are not made up. */
+static int check_base(
+	const struct job_spec *spec, const struct session_inputs *inputs, struct err *err)
+{
+	if (spec->base[0] == '\0' || inputs->init_dir != NULL || inputs->resume_dir != NULL)
+		return 0;
+	return err_set(err, ERR_MISSING_FIELD, "--init",
+		"the spec starts from %s ($.model.base): the folder of its files is needed", spec->base);
+}
+
 /* Spec, tokenizer, folders and peak; then everything is opened. */
 static int open_all(struct run_command *c, struct session **ret, struct err *err)
 {
@@ -123,6 +148,12 @@ static int open_all(struct run_command *c, struct session **ret, struct err *err
 	c->inputs.scratch_dir = c->out;
 	if (rc == 0)
 		rc = spec_file_read(c->spec_path, c->inputs.init_dir, &spec, err);
+	if (rc == 0)
+		rc = check_base(&spec, &c->inputs, err);
+	if (rc == 0)
+		rc = check_replaced(c->out, "init", err);
+	if (rc == 0)
+		rc = check_replaced(c->out, "final", err);
 	if (rc == 0)
 		rc = spec_file_tokenizer(&spec, &c->inputs, c->tokenizer, err);
 	if (rc == 0 && c->rates != NULL)
@@ -209,5 +240,6 @@ int cmd_run(int argc, char **argv)
 	sigaddset(&blocked, SIGTERM);
 	sigaddset(&blocked, SIGINT);
 	sigprocmask(SIG_BLOCK, &blocked, NULL);
+	signal(SIGPIPE, SIG_IGN); /* a reader that left is an error with a message */
 	return options_run(rows, ARRAY_LEN(rows), argc, argv, usage, run, &c);
 }

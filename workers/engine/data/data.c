@@ -18,7 +18,7 @@ static int map_file(
 	struct data_map *m, const struct data_file *f, const char *param, struct err *err)
 {
 	snprintf(m->label, sizeof(m->label), "%s", f->label);
-	cleanup(closep) int fd = open(f->path, O_RDONLY | O_CLOEXEC);
+	cleanup(closep) int fd = open(f->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO: no wait */
 	if (fd < 0) {
 		int code = err_errno(err, ERR_IO, errno, "file %s cannot be opened", m->label);
 		return code;
