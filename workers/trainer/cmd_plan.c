@@ -12,7 +12,7 @@
 enum { PLAN_TEXT_MAX = 256 * 1024 };
 
 static const char usage[] =
-	"usage: trainyard-trainer plan SPEC.json [--json]\n"
+	"usage: trainyard-trainer plan SPEC.json [--json | --parameters] [--init DIR]\n"
 	"\n"
 	"Compiles a job spec and prints what it needs: memory by kind, parameters, FLOPs per token "
 	"with\n"
