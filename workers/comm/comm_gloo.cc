@@ -1,0 +1,365 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The wire over TCP, by Gloo: its transport between pairs of ranks only, its own collectives are not
+ * used. The one C++ file; no exception leaves it. The group's thread calls (interrupt: any); Gloo's
+ * own thread moves the bytes. */
+#include <gloo/context.h>
+#include <gloo/transport/context.h>
+#include <gloo/transport/pair.h>
+#include <gloo/transport/tcp/device.h>
+#include <gloo/transport/unbound_buffer.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <string>
+#include <thread>
+#include <vector>
+
+extern "C" {
+#include "workers/comm/comm_private.h"
+#include "workers/comm/comm_store.h"
+}
+
+namespace {
+
+using steady = std::chrono::steady_clock; /* CLOCK_MONOTONIC */
+using gloo::transport::UnboundBuffer;
+
+constexpr uint32_t hello_magic = 0x54794331; /* changes with what ranks say to each other */
+constexpr size_t address_max = gloo::transport::Address::kMaxByteSize;
+
+/* What a rank puts into the store; the addresses of its pairs follow, address_bytes for each rank. */
+struct hello {
+	uint32_t magic, size, check, address_bytes;
+};
+static_assert(sizeof(hello) + COMM_RANKS_MAX * address_max <= COMM_STORE_VALUE_MAX, "too small");
+
+int64_t now_us()
+{
+	return std::chrono::duration_cast<std::chrono::microseconds>(
+		steady::now().time_since_epoch())
+		.count();
+}
+
+/* Threads that Gloo makes take no signals from the program, and no SIGPIPE from a lost peer. */
+class signals_blocked {
+  public:
+	signals_blocked()
+	{
+		sigset_t all;
+		sigfillset(&all);
+		pthread_sigmask(SIG_SETMASK, &all, &before_);
+	}
+	~signals_blocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+  private:
+	sigset_t before_;
+};
+
+/* The exception in flight as an error; Gloo's begin with a place in its source. */
+int caught(struct err *err, int code)
+{
+	try {
+		throw;
+	} catch (const std::bad_alloc &) {
+		return err_set(err, ERR_NO_MEMORY, nullptr, "no memory for a message");
+	} catch (const std::exception &e) {
+		const char *text = strstr(e.what(), "] ");
+		return err_set(
+			err, code, nullptr, "%.200s", e.what()[0] == '[' && text ? text + 2 : e.what());
+	} catch (...) {
+		return err_set(err, code, nullptr, "an unknown failure");
+	}
+}
+
+class context : public gloo::Context {
+  public:
+	context(int rank, int size) : gloo::Context(rank, size) {}
+	void take(std::shared_ptr<gloo::transport::Device> device,
+		std::shared_ptr<gloo::transport::Context> transport)
+	{
+		device_ = std::move(device);
+		transportContext_ = std::move(transport);
+	}
+	bool has_pair(int r) { return r != rank && getPair(r) != nullptr; }
+	/* Wakes nobody who waits for a buffer; a connect that waits does end. */
+	void close_pairs()
+	{
+		for (int r = 0; r < size; r++) {
+			try {
+				if (has_pair(r))
+					getPair(r)->close();
+			} catch (...) {
+				continue; /* it is closed */
+			}
+		}
+	}
+};
+
+struct message {
+	std::unique_ptr<UnboundBuffer> buffer;
+	bool out;
+};
+
+struct wire {
+	struct comm_wire base;
+	std::shared_ptr<context> ranks;
+	std::vector<message> flight; /* by handle */
+	std::vector<int> unused;     /* handles */
+
+	std::mutex lock; /* over the rest: interrupt comes from other threads */
+	bool interrupted = false;
+	UnboundBuffer *waiting = nullptr;
+	bool waiting_out = false;
+};
+
+/* ------------------------------------------------------------------ messages */
+
+int start(struct comm_wire *w, const struct comm_message *m, int *ret_handle, struct err *err)
+{
+	struct wire *self = reinterpret_cast<struct wire *>(w);
+	try {
+		if (self->unused.empty())
+			return err_set(err, ERR_OVERLOADED, nullptr, "too many messages are in flight");
+		auto buffer = self->ranks->createUnboundBuffer(m->data, static_cast<size_t>(m->bytes));
+		if (m->out)
+			buffer->send(m->peer, m->slot, 0, static_cast<size_t>(m->bytes));
+		else
+			buffer->recv(m->peer, m->slot, 0, static_cast<size_t>(m->bytes));
+		int handle = self->unused.back();
+		self->unused.pop_back();
+		self->flight[static_cast<size_t>(handle)] = { std::move(buffer), m->out };
+		*ret_handle = handle;
+		return 0;
+	} catch (...) {
+		return caught(err, ERR_NETWORK);
+	}
+}
+
+/* At least a millisecond, as Gloo takes less for no limit; what has come is taken all the same. */
+std::chrono::milliseconds until(int64_t deadline_us)
+{
+	return std::chrono::milliseconds(std::max<int64_t>(1, (deadline_us - now_us() + 999) / 1000));
+}
+
+int finish(struct comm_wire *w, int handle, int64_t deadline_us, struct err *err)
+{
+	struct wire *self = reinterpret_cast<struct wire *>(w);
+	message &m = self->flight[static_cast<size_t>(handle)];
+	int rc = 0;
+	{
+		std::lock_guard<std::mutex> hold(self->lock);
+		if (self->interrupted)
+			return err_set(err, ERR_CANCELLED, nullptr, "interrupted");
+		self->waiting = m.buffer.get();
+		self->waiting_out = m.out;
+	}
+	try {
+		/* After a timeout Gloo closes all pairs of the context: nothing comes any more. */
+		bool done = m.out ? m.buffer->waitSend(until(deadline_us)) :
+							m.buffer->waitRecv(until(deadline_us));
+		if (!done)
+			rc = err_set(err, ERR_CANCELLED, nullptr, "interrupted");
+	} catch (...) {
+		rc = caught(err, now_us() >= deadline_us ? ERR_TIMEOUT : ERR_NETWORK);
+	}
+	std::lock_guard<std::mutex> hold(self->lock);
+	self->waiting = nullptr;
+	if (rc == 0) {
+		m.buffer.reset();
+		self->unused.push_back(handle);
+	}
+	return rc;
+}
+
+void interrupt(struct comm_wire *w)
+{
+	struct wire *self = reinterpret_cast<struct wire *>(w);
+	std::lock_guard<std::mutex> hold(self->lock);
+	self->interrupted = true;
+	if (self->waiting != nullptr && self->waiting_out)
+		self->waiting->abortWaitSend();
+	else if (self->waiting != nullptr)
+		self->waiting->abortWaitRecv();
+}
+
+void drop(struct comm_wire *w)
+{
+	struct wire *self = reinterpret_cast<struct wire *>(w);
+	self->ranks->close_pairs();
+	for (message &m : self->flight)
+		m.buffer.reset();
+}
+
+void destroy(struct comm_wire *w)
+{
+	struct wire *self = reinterpret_cast<struct wire *>(w);
+	drop(w);
+	delete self;
+}
+
+/* ------------------------------------------------------------------ meeting */
+
+/* Closes the pairs at a deadline: a connect that waits for a rank that never comes has no other
+ * end. */
+class alarm_clock {
+  public:
+	alarm_clock(context &ranks, int64_t deadline_us)
+		: thread_([this, &ranks, deadline_us] { run(ranks, deadline_us); })
+	{
+	}
+	~alarm_clock()
+	{
+		{
+			std::lock_guard<std::mutex> hold(lock_);
+			off_ = true;
+		}
+		changed_.notify_all();
+		thread_.join();
+	}
+
+  private:
+	void run(context &ranks, int64_t deadline_us)
+	{
+		std::unique_lock<std::mutex> hold(lock_);
+		auto at = steady::time_point(std::chrono::microseconds(deadline_us));
+		if (!changed_.wait_until(hold, at, [this] { return off_; }))
+			ranks.close_pairs();
+	}
+	std::mutex lock_;
+	std::condition_variable changed_;
+	bool off_ = false;
+	std::thread thread_;
+};
+
+std::string key_of(const struct comm_options *o, int rank)
+{
+	return std::string(o->name) + ".address." + std::to_string(rank);
+}
+
+int64_t open_ms(const struct comm_options *o)
+{
+	return o->open_ms > 0 ? o->open_ms : int64_t{ COMM_OPEN_MS };
+}
+
+/* Makes a pair for each other rank and tells everyone where it listens. */
+int publish(const struct comm_options *o, gloo::transport::Context &transport, struct err *err)
+{
+	std::vector<std::vector<char>> addresses(static_cast<size_t>(o->size));
+	hello h = { hello_magic, static_cast<uint32_t>(o->size), o->check, 0 };
+	for (int r = 0; r < o->size; r++) {
+		if (r == o->rank)
+			continue;
+		addresses[static_cast<size_t>(r)] = transport.createPair(r)->address().bytes();
+		h.address_bytes = static_cast<uint32_t>(addresses[static_cast<size_t>(r)].size());
+	}
+	std::vector<char> value(sizeof(h) + addresses.size() * h.address_bytes);
+	memcpy(value.data(), &h, sizeof(h));
+	for (size_t r = 0; r < addresses.size(); r++)
+		std::copy(addresses[r].begin(), addresses[r].end(),
+			value.begin() + static_cast<ptrdiff_t>(sizeof(h) + r * h.address_bytes));
+	return comm_store_put(
+		o->store, key_of(o, o->rank).c_str(), value.data(), value.size(), err);
+}
+
+/* Where rank r listens for us. */
+int look_up(const struct comm_options *o, int r, int64_t deadline_us,
+	std::vector<char> &ret_address, struct err *err)
+{
+	cleanup(freep) char *value = nullptr;
+	size_t bytes = 0;
+	hello h = {};
+	int64_t left_ms = std::max<int64_t>(0, (deadline_us - now_us()) / 1000);
+	int rc = comm_store_get(o->store, key_of(o, r).c_str(), left_ms, &value, &bytes, nullptr);
+	if (rc == ERR_TIMEOUT)
+		return err_set(err, rc, nullptr, "group %s (rank %d of %d): rank %d did not come in %lld ms",
+			o->name, o->rank, o->size, r, static_cast<long long>(open_ms(o)));
+	if (rc < 0)
+		return err_set(err, rc, nullptr, "group %s (rank %d of %d): the address of rank %d cannot "
+			"be read", o->name, o->rank, o->size, r);
+	if (bytes >= sizeof(h))
+		memcpy(&h, value, sizeof(h));
+	size_t size = static_cast<size_t>(o->size);
+	if (h.magic != hello_magic || h.size != size || h.check != o->check ||
+		h.address_bytes > address_max || bytes != sizeof(h) + size * h.address_bytes)
+		return err_set(err, ERR_CONFLICT, nullptr,
+			"group %s (rank %d of %d): rank %d opened it with other options", o->name, o->rank,
+			o->size, r);
+	const char *mine = value + sizeof(h) + static_cast<size_t>(o->rank) * h.address_bytes;
+	ret_address.assign(mine, mine + h.address_bytes);
+	return 0;
+}
+
+int connect(const struct comm_options *o, context &ranks, int64_t deadline_us, struct err *err)
+{
+	alarm_clock clock(ranks, deadline_us);
+	for (int r = 0; r < o->size; r++) {
+		std::vector<char> address;
+		if (r == o->rank)
+			continue;
+		int rc = look_up(o, r, deadline_us, address, err);
+		if (rc < 0)
+			return rc;
+		struct err detail = {};
+		try {
+			ranks.getPair(r)->connect(address);
+		} catch (...) {
+			rc = caught(&detail, ERR_NETWORK);
+		}
+		if (now_us() >= deadline_us)
+			return err_set(err, ERR_TIMEOUT, nullptr,
+				"group %s (rank %d of %d): rank %d did not connect in %lld ms", o->name, o->rank,
+				o->size, r, static_cast<long long>(open_ms(o)));
+		if (rc < 0)
+			return err_set(err, rc, nullptr, "group %s (rank %d of %d): no connection to rank %d: %s",
+				o->name, o->rank, o->size, r, detail.message);
+	}
+	return 0;
+}
+
+int open(const struct comm_options *o, std::unique_ptr<struct wire> &w, struct err *err)
+{
+	signals_blocked blocked;
+	int64_t deadline_us = now_us() + open_ms(o) * 1000;
+	gloo::transport::tcp::attr where;
+	where.hostname = o->host != nullptr ? o->host : "127.0.0.1";
+	auto device = gloo::transport::tcp::CreateDevice(where);
+	auto transport = device->createContext(o->rank, o->size);
+	transport->setTimeout(std::chrono::milliseconds(COMM_DEADLINE_MS_MAX)); /* ours come first */
+	int rc = publish(o, *transport, err);
+	if (rc < 0)
+		return rc;
+	w->ranks = std::make_shared<context>(o->rank, o->size);
+	w->ranks->take(device, transport);
+	size_t handles = static_cast<size_t>(o->size) * COMM_WIRE_FLIGHT;
+	w->flight.resize(handles);
+	w->unused.reserve(handles);
+	for (size_t handle = handles; handle-- > 0;)
+		w->unused.push_back(static_cast<int>(handle));
+	return connect(o, *w->ranks, deadline_us, err);
+}
+
+} // namespace
+
+extern "C" int comm_gloo_open(
+	const struct comm_options *o, struct comm_wire **ret, struct err *err)
+{
+	static const struct comm_wire_ops ops = { start, finish, interrupt, drop, destroy };
+	try {
+		auto w = std::make_unique<struct wire>();
+		w->base.ops = &ops;
+		int rc = open(o, w, err);
+		if (rc < 0)
+			return rc;
+		*ret = &w.release()->base;
+		return 0;
+	} catch (...) {
+		return caught(err, ERR_NETWORK);
+	}
+}

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What the files of this room share: checked arguments, the reductions, and the wire, which is all
+ * that a transport between several ranks has to bring (comm_gloo.cc; the collectives above it are
+ * comm_collect.c). */
+#pragma once
+
+#include "workers/comm/comm.h"
+
+/* Fills the public part; options were checked. */
+void comm_init(struct comm *c, const struct comm_ops *ops, const struct comm_options *o);
+/* INVALID_VALUE where a call's arguments make no sense in this group. */
+int comm_args_check(const struct comm *c, enum comm_op op, const struct comm_args *a,
+	struct err *err) must_check;
+/* The reason of an abort, as the group's failure. */
+int comm_aborted(const struct comm *c, const char *reason, struct err *err);
+
+int comm_none_open(const struct comm_options *o, struct comm **ret, struct err *err) must_check;
+
+/* into[count] = the reduction, in the order of the list, of parts[n][count] of a type that can be
+ * reduced. into may be one of the parts. */
+void comm_reduce_parts(enum comm_type type, enum comm_reduce reduce, void *into,
+	const void *const *parts, int n, int64_t count);
+
+/* ------------------------------------------------------------------ the wire */
+
+enum {
+	COMM_WIRE_FLIGHT = 12, /* messages in flight for each rank of the group */
+};
+
+enum comm_slot {
+	COMM_SLOT_HEADER, /* what a rank is about to do */
+	COMM_SLOT_SCATTER,
+	COMM_SLOT_GATHER,
+	COMM_SLOT_DATA,
+	COMM_SLOT_GOODBYE,
+	COMM_SLOT_COUNT,
+};
+
+/* One message between two ranks. Those of one slot and direction meet in order and have the same
+ * bytes (above 0) on both sides. */
+struct comm_message {
+	int peer;
+	enum comm_slot slot;
+	bool out; /* data goes to peer, else comes from it */
+	void *data;
+	int64_t bytes;
+};
+
+struct comm_wire;
+
+/* One thread starts and finishes; interrupt may come from any. */
+struct comm_wire_ops {
+	/* Never waits for the peer. NETWORK: it is lost. */
+	int (*start)(struct comm_wire *w, const struct comm_message *m, int *ret_handle,
+		struct err *err) must_check;
+	/* Waits for the message, then forgets the handle. Out: the data may change. NETWORK, TIMEOUT
+	 * (deadline_us, CLOCK_MONOTONIC), CANCELLED (interrupted). After an error the wire can only be
+	 * dropped. */
+	int (*finish)(
+		struct comm_wire *w, int handle, int64_t deadline_us, struct err *err) must_check;
+	/* The finish that is waiting, and every later one, is CANCELLED. Never waits. */
+	void (*interrupt)(struct comm_wire *w);
+	/* Forgets all messages (no data is touched afterwards) and closes the connections. */
+	void (*drop)(struct comm_wire *w);
+	void (*destroy)(struct comm_wire *w);
+};
+
+struct comm_wire {
+	const struct comm_wire_ops *ops;
+};
+
+/* Connects to all ranks of the group. */
+int comm_gloo_open(
+	const struct comm_options *o, struct comm_wire **ret, struct err *err) must_check;
+/* A group over a wire, which it takes over (also when it fails). */
+int comm_queue_open(const struct comm_options *o, struct comm_wire *wire, struct comm **ret,
+	struct err *err) must_check;
