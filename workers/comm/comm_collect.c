@@ -254,10 +254,17 @@ static int start_gather(struct comm_collect *k, const struct cut *c, int64_t n, 
 	return rc;
 }
 
-/* Sums my part of c, piece by piece, into `into` (NULL: in its place), and with gather gives it to
- * everyone. */
+static struct cut cut_of(
+	const struct comm_collect *k, const void *data, int64_t count, enum comm_type type)
+{
+	int64_t unit = comm_type_bytes(type);
+	return (struct cut){ (char *)data, count, unit, k->size, k->piece_bytes / unit };
+}
+
+/* Sums my part of c, piece by piece, to its place in `all`, from where everyone gets it; or to recv
+ * when there is none. */
 static int reduce(struct comm_collect *k, const struct cut *c, const struct comm_args *a,
-	char *into, bool gather, struct err *err)
+	const struct cut *all, struct err *err)
 {
 	int64_t pieces = num_ceil_div(part_begin(c, 1), c->piece); /* the first part is the longest */
 	int rc = pieces > 0 ? start_scatter(k, c, 0, err) : 0;
@@ -268,13 +275,14 @@ static int reduce(struct comm_collect *k, const struct cut *c, const struct comm
 			rc = finish(k, &k->in[n & 1], err);
 		if (rc < 0)
 			break;
-		char *mine = piece_at(c, k->rank, n);
 		for (int r = 0; r < k->size; r++)
-			k->parts[r] = r == k->rank ? mine : scratch_at(k, n, r);
-		comm_reduce_parts(a->type, a->reduce, into != NULL ? into + n * c->piece * c->unit : mine,
-			k->parts, k->size, piece_count(c, k->rank, n));
-		if (gather)
-			rc = start_gather(k, c, n, err);
+			k->parts[r] = r == k->rank ? piece_at(c, r, n) : scratch_at(k, n, r);
+		void *into = all != NULL ? piece_at(all, k->rank, n) :
+								   (char *)a->recv + n * c->piece * c->unit;
+		comm_reduce_parts(
+			a->type, a->reduce, into, k->parts, k->size, piece_count(c, k->rank, n));
+		if (all != NULL)
+			rc = start_gather(k, all, n, err);
 	}
 	for (int i = 0; i < 2 && rc == 0; i++) {
 		rc = finish(k, &k->out[i], err);
@@ -284,25 +292,17 @@ static int reduce(struct comm_collect *k, const struct cut *c, const struct comm
 	return rc;
 }
 
-static struct cut cut_of(
-	const struct comm_collect *k, const void *data, int64_t count, enum comm_type type)
-{
-	int64_t unit = comm_type_bytes(type);
-	return (struct cut){ (char *)data, count, unit, k->size, k->piece_bytes / unit };
-}
-
 static int all_reduce(struct comm_collect *k, const struct comm_args *a, struct err *err)
 {
-	struct cut c = cut_of(k, a->recv, a->count, a->type);
-	if (a->send != NULL && a->send != a->recv && a->count > 0)
-		memcpy(a->recv, a->send, (size_t)(a->count * c.unit));
-	return reduce(k, &c, a, NULL, true, err);
+	struct cut from = cut_of(k, a->send != NULL ? a->send : a->recv, a->count, a->type);
+	struct cut to = cut_of(k, a->recv, a->count, a->type);
+	return reduce(k, &from, a, &to, err);
 }
 
 static int reduce_scatter(struct comm_collect *k, const struct comm_args *a, struct err *err)
 {
-	struct cut c = cut_of(k, a->send, a->count * k->size, a->type);
-	return reduce(k, &c, a, a->recv, false, err);
+	struct cut from = cut_of(k, a->send, a->count * k->size, a->type);
+	return reduce(k, &from, a, NULL, err);
 }
 
 /* ------------------------------------------------------------------ moving */

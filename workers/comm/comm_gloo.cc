@@ -32,6 +32,10 @@ using steady = std::chrono::steady_clock; /* CLOCK_MONOTONIC */
 using gloo::transport::UnboundBuffer;
 
 constexpr uint32_t hello_magic = 0x54794331; /* changes with what ranks say to each other */
+/* How often a wait looks whether its rank is still there. Gloo tells a buffer that waits for its turn
+ * that the connection is lost, but not one whose bytes are under way. */
+constexpr std::chrono::milliseconds pulse(20);
+constexpr uint64_t canary_slot = COMM_SLOT_COUNT;
 constexpr size_t address_max = gloo::transport::Address::kMaxByteSize;
 
 /* What a rank puts into the store; the addresses of its pairs follow, address_bytes for each rank. */
@@ -104,6 +108,7 @@ class context : public gloo::Context {
 
 struct message {
 	std::unique_ptr<UnboundBuffer> buffer;
+	int peer;
 	bool out;
 };
 
@@ -112,11 +117,42 @@ struct wire {
 	std::shared_ptr<context> ranks;
 	std::vector<message> flight; /* by handle */
 	std::vector<int> unused;     /* handles */
+	/* By rank: a receive that nobody ever answers, and that fails with the connection. */
+	std::vector<std::unique_ptr<UnboundBuffer>> canaries;
+	char canary_byte = 0;
 
 	std::mutex lock; /* over the rest: interrupt comes from other threads */
 	bool interrupted = false;
 	UnboundBuffer *waiting = nullptr;
 	bool waiting_out = false;
+	bool closing = false;
+	std::condition_variable changed;
+	std::thread pulse_thread;
+
+	/* Under the lock. The wait returns false, and may be taken up again. */
+	void wake()
+	{
+		if (waiting != nullptr && waiting_out)
+			waiting->abortWaitSend();
+		else if (waiting != nullptr)
+			waiting->abortWaitRecv();
+	}
+	void run_pulse()
+	{
+		std::unique_lock<std::mutex> hold(lock);
+		while (!changed.wait_for(hold, pulse, [this] { return closing; }))
+			wake();
+	}
+	~wire()
+	{
+		{
+			std::lock_guard<std::mutex> hold(lock);
+			closing = true;
+		}
+		changed.notify_all();
+		if (pulse_thread.joinable())
+			pulse_thread.join();
+	}
 };
 
 /* ------------------------------------------------------------------ messages */
@@ -134,7 +170,7 @@ int start(struct comm_wire *w, const struct comm_message *m, int *ret_handle, st
 			buffer->recv(m->peer, m->slot, 0, static_cast<size_t>(m->bytes));
 		int handle = self->unused.back();
 		self->unused.pop_back();
-		self->flight[static_cast<size_t>(handle)] = { std::move(buffer), m->out };
+		self->flight[static_cast<size_t>(handle)] = { std::move(buffer), m->peer, m->out };
 		*ret_handle = handle;
 		return 0;
 	} catch (...) {
@@ -148,10 +184,9 @@ std::chrono::milliseconds until(int64_t deadline_us)
 	return std::chrono::milliseconds(std::max<int64_t>(1, (deadline_us - now_us() + 999) / 1000));
 }
 
-int finish(struct comm_wire *w, int handle, int64_t deadline_us, struct err *err)
+/* One wait, to the next pulse. *ret_done without an error: the message is through. */
+int wait_once(struct wire *self, message &m, int64_t deadline_us, bool &ret_done, struct err *err)
 {
-	struct wire *self = reinterpret_cast<struct wire *>(w);
-	message &m = self->flight[static_cast<size_t>(handle)];
 	int rc = 0;
 	{
 		std::lock_guard<std::mutex> hold(self->lock);
@@ -162,20 +197,33 @@ int finish(struct comm_wire *w, int handle, int64_t deadline_us, struct err *err
 	}
 	try {
 		/* After a timeout Gloo closes all pairs of the context: nothing comes any more. */
-		bool done = m.out ? m.buffer->waitSend(until(deadline_us)) :
-							m.buffer->waitRecv(until(deadline_us));
-		if (!done)
-			rc = err_set(err, ERR_CANCELLED, nullptr, "interrupted");
+		ret_done = m.out ? m.buffer->waitSend(until(deadline_us)) :
+						   m.buffer->waitRecv(until(deadline_us));
+		if (!ret_done) {
+			UnboundBuffer &canary = *self->canaries[static_cast<size_t>(m.peer)];
+			canary.abortWaitRecv(); /* do not wait */
+			(void)canary.waitRecv(until(deadline_us));
+		}
 	} catch (...) {
 		rc = caught(err, now_us() >= deadline_us ? ERR_TIMEOUT : ERR_NETWORK);
 	}
 	std::lock_guard<std::mutex> hold(self->lock);
 	self->waiting = nullptr;
-	if (rc == 0) {
-		m.buffer.reset();
-		self->unused.push_back(handle);
-	}
 	return rc;
+}
+
+int finish(struct comm_wire *w, int handle, int64_t deadline_us, struct err *err)
+{
+	struct wire *self = reinterpret_cast<struct wire *>(w);
+	message &m = self->flight[static_cast<size_t>(handle)];
+	for (bool done = false; !done;) {
+		int rc = wait_once(self, m, deadline_us, done, err);
+		if (rc < 0)
+			return rc;
+	}
+	m.buffer.reset();
+	self->unused.push_back(handle);
+	return 0;
 }
 
 void interrupt(struct comm_wire *w)
@@ -183,10 +231,7 @@ void interrupt(struct comm_wire *w)
 	struct wire *self = reinterpret_cast<struct wire *>(w);
 	std::lock_guard<std::mutex> hold(self->lock);
 	self->interrupted = true;
-	if (self->waiting != nullptr && self->waiting_out)
-		self->waiting->abortWaitSend();
-	else if (self->waiting != nullptr)
-		self->waiting->abortWaitRecv();
+	self->wake();
 }
 
 void drop(struct comm_wire *w)
@@ -195,6 +240,7 @@ void drop(struct comm_wire *w)
 	self->ranks->close_pairs();
 	for (message &m : self->flight)
 		m.buffer.reset();
+	self->canaries.clear();
 }
 
 void destroy(struct comm_wire *w)
@@ -342,7 +388,20 @@ int open(const struct comm_options *o, std::unique_ptr<struct wire> &w, struct e
 	w->unused.reserve(handles);
 	for (size_t handle = handles; handle-- > 0;)
 		w->unused.push_back(static_cast<int>(handle));
-	return connect(o, *w->ranks, deadline_us, err);
+	rc = connect(o, *w->ranks, deadline_us, err);
+	if (rc < 0)
+		return rc;
+	w->canaries.resize(static_cast<size_t>(o->size));
+	for (int r = 0; r < o->size; r++) {
+		if (r == o->rank)
+			continue;
+		auto canary = w->ranks->createUnboundBuffer(&w->canary_byte, 1);
+		canary->recv(r, canary_slot, 0, 1);
+		w->canaries[static_cast<size_t>(r)] = std::move(canary);
+	}
+	struct wire *self = w.get();
+	w->pulse_thread = std::thread([self] { self->run_pulse(); });
+	return 0;
 }
 
 } // namespace

@@ -19,7 +19,7 @@
 enum {
 	FIXTURE_RANKS_MAX = 8,
 	FIXTURE_LIFE_S = 120, /* a rank that hangs ends by SIGALRM, and fails its test */
-	FIXTURE_DEADLINE_MS = 60000,
+	FIXTURE_DEADLINE_MS = 30000,
 };
 
 /* In a rank: cmocka's own assertions belong to the parent. */
@@ -173,6 +173,7 @@ static inline struct comm *fixture_open(struct rank *r, const char *name, bool c
 		.rank = r->rank,
 		.size = r->size,
 		.store = r->store,
+		.open_ms = FIXTURE_DEADLINE_MS,
 		.deadline_ms = deadline_ms,
 		.check = check,
 	};
