@@ -92,11 +92,11 @@ int comm_args_check(
 	bool counts = op == COMM_ALL_TO_ALL;
 	int rc = 0;
 	if (ops[op].sends)
-		rc = check_side(c, op, a->send, a->count, counts ? a->send_counts : NULL,
-			ops[op].parts_sent, err);
+		rc = check_side(
+			c, op, a->send, a->count, counts ? a->send_counts : NULL, ops[op].parts_sent, err);
 	if (rc == 0 && ops[op].receives)
-		rc = check_side(c, op, a->recv, a->count, counts ? a->recv_counts : NULL,
-			ops[op].parts_received, err);
+		rc = check_side(
+			c, op, a->recv, a->count, counts ? a->recv_counts : NULL, ops[op].parts_received, err);
 	if (rc == 0 && counts &&
 		(a->send_counts != NULL ? a->send_counts[c->rank] : a->count) !=
 			(a->recv_counts != NULL ? a->recv_counts[c->rank] : a->count))

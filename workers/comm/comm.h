@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Collectives between the ranks of a job. A struct comm is one group of ranks (an axis of a mesh is
- * a group); a rank is in as many groups as it likes. comm_none.c is the group of one rank, comm_gloo
- * joins several over TCP. A group may be used by any thread; its calls run in the order they came
- * in. */
+ * a group); a rank is in as many groups as it likes. comm_none.c is the group of one rank,
+ * comm_gloo joins several over TCP. A group may be used by any thread; its calls run in the order
+ * they came in. */
 #pragma once
 
 #include "core/base/attr.h"
@@ -58,7 +58,8 @@ struct comm;
 
 /* Each enqueues one call and returns at once; *ret_ticket is its ticket, 1 for a group's first call
  * and one more for each further. Errors are of the call itself: INVALID_VALUE (arguments; nothing
- * was enqueued, the group stays whole), OVERLOADED (COMM_PENDING_MAX), or the group's first failure.
+ * was enqueued, the group stays whole), OVERLOADED (COMM_PENDING_MAX), or the group's first
+ * failure.
  *
  * N is the size of the group, r a rank. Results are a function of the inputs and N alone: sums are
  * taken in fp32 in the order of ranks and rounded once, so every rank has the same bits, in every
@@ -66,32 +67,32 @@ struct comm;
 struct comm_ops {
 	/* recv[count] = the reduction over ranks of their send[count]. send may be recv, or NULL: in
 	 * place. */
-	int (*all_reduce)(struct comm *c, const struct comm_args *a, int64_t *ret_ticket,
-		struct err *err) must_check;
+	int (*all_reduce)(
+		struct comm *c, const struct comm_args *a, int64_t *ret_ticket, struct err *err) must_check;
 	/* recv[count] = the reduction over ranks of part r of their send[N * count], r the own rank.
 	 * recv may be that part of send. */
-	int (*reduce_scatter)(struct comm *c, const struct comm_args *a, int64_t *ret_ticket,
-		struct err *err) must_check;
+	int (*reduce_scatter)(
+		struct comm *c, const struct comm_args *a, int64_t *ret_ticket, struct err *err) must_check;
 	/* Part r of recv[N * count] = send[count] of rank r. send may be the own part of recv. */
-	int (*all_gather)(struct comm *c, const struct comm_args *a, int64_t *ret_ticket,
-		struct err *err) must_check;
+	int (*all_gather)(
+		struct comm *c, const struct comm_args *a, int64_t *ret_ticket, struct err *err) must_check;
 	/* recv[count] = that of rank root. */
-	int (*broadcast)(struct comm *c, const struct comm_args *a, int64_t *ret_ticket,
-		struct err *err) must_check;
+	int (*broadcast)(
+		struct comm *c, const struct comm_args *a, int64_t *ret_ticket, struct err *err) must_check;
 	/* Part r of recv = the own part of rank r's send. Parts have count elements, or those of
 	 * send_counts and recv_counts, and lie one after the other. */
-	int (*all_to_all)(struct comm *c, const struct comm_args *a, int64_t *ret_ticket,
-		struct err *err) must_check;
+	int (*all_to_all)(
+		struct comm *c, const struct comm_args *a, int64_t *ret_ticket, struct err *err) must_check;
 	/* send[count] goes to rank root's recv[count]. A send is done when the other rank has come to
 	 * its recv: two ranks that both send first wait for each other. Calls between one pair of ranks
 	 * meet in order. */
-	int (*send)(struct comm *c, const struct comm_args *a, int64_t *ret_ticket,
-		struct err *err) must_check;
-	int (*recv)(struct comm *c, const struct comm_args *a, int64_t *ret_ticket,
-		struct err *err) must_check;
+	int (*send)(
+		struct comm *c, const struct comm_args *a, int64_t *ret_ticket, struct err *err) must_check;
+	int (*recv)(
+		struct comm *c, const struct comm_args *a, int64_t *ret_ticket, struct err *err) must_check;
 	/* Done when every rank has come to it. */
-	int (*barrier)(struct comm *c, const struct comm_args *a, int64_t *ret_ticket,
-		struct err *err) must_check;
+	int (*barrier)(
+		struct comm *c, const struct comm_args *a, int64_t *ret_ticket, struct err *err) must_check;
 
 	/* Behind comm_test, comm_wait, comm_abort and comm_close. */
 	int (*test)(struct comm *c, int64_t ticket, bool *ret_done, struct err *err) must_check;
@@ -134,8 +135,8 @@ enum { COMM_CHECK_DEFAULT = true };
  * UNAVAILABLE (more than one rank in a build without a transport). */
 int comm_open(const struct comm_options *o, struct comm **ret, struct err *err) must_check;
 /* Leaves it and frees it. What is not done is aborted. Never hangs: after a failure it returns at
- * once, otherwise it waits at most COMM_GOODBYE_MS for the others. No other thread may still use the
- * group. NULL is fine. */
+ * once, otherwise it waits at most COMM_GOODBYE_MS for the others. No other thread may still use
+ * the group. NULL is fine. */
 void comm_close(struct comm *c);
 void comm_closep(struct comm **c);
 
@@ -150,7 +151,8 @@ void comm_closep(struct comm **c);
  *   CANCELLED  aborted
  * and is the same on ranks that only saw another one leave, as far as that one could tell. */
 int comm_wait(struct comm *c, int64_t ticket, struct err *err) must_check;
-/* True when comm_wait would not wait. Never blocks. INVALID_VALUE for a ticket that was not given. */
+/* True when comm_wait would not wait. Never blocks. INVALID_VALUE for a ticket that was not given.
+ */
 int comm_test(struct comm *c, int64_t ticket, bool *ret_done, struct err *err) must_check;
 /* Makes everything that is not done, and everything later, fail with this reason (a sentence's end:
  * "the job was cancelled"). Returns at once; other ranks fail as they notice. Any thread. */

@@ -10,7 +10,7 @@
 #include <string.h>
 
 enum {
-	PIECE_BYTES_MAX = 1 << 20,         /* of a reduction, in flight from one rank */
+	PIECE_BYTES_MAX = 1 << 20, /* of a reduction, in flight from one rank */
 	PIECE_ALIGN = 4096,
 	SCRATCH_BYTES_MAX = 64 << 20,      /* pieces that wait to be summed: two for each rank */
 	BROADCAST_WHOLE_BYTES = 64 * 1024, /* up to here the root sends everything to everyone */
@@ -18,7 +18,7 @@ enum {
 
 /* What a rank tells another before it does anything. */
 struct header {
-	int64_t number; /* of this collective, or of this message between the two */
+	int64_t number;          /* of this collective, or of this message between the two */
 	int64_t sends, receives; /* elements, from and to the rank that tells */
 	int32_t op, type, reduce, root;
 };
@@ -32,8 +32,8 @@ struct comm_collect {
 	struct comm_wire *wire;
 	int rank, size;
 	bool check;
-	int64_t collectives;       /* begun */
-	int64_t *sent, *received;  /* messages begun, by rank */
+	int64_t collectives;      /* begun */
+	int64_t *sent, *received; /* messages begun, by rank */
 	struct header *mine, *theirs;
 	struct flight in[2], out[2], gather[2];
 	char *scratch; /* [2][size][piece_bytes] */
@@ -65,7 +65,7 @@ static int finish(struct comm_collect *k, struct flight *f, struct err *err)
 	while (f->finished < f->count) {
 		k->peer = f->peers[f->finished];
 		int rc =
-			k->wire->ops->finish(k->wire, f->handles[f->finished], k->deadline_us, err);
+			k->wire->ops->finish(k->wire, f->handles[f->finished], k->deadline_us, &k->peer, err);
 		if (rc < 0)
 			return rc;
 		f->finished++;
@@ -157,8 +157,7 @@ static int64_t count_of(const int64_t *counts, int64_t count, int r)
 	return counts != NULL ? counts[r] : count;
 }
 
-static int meet(
-	struct comm_collect *k, enum comm_op op, const struct comm_args *a, struct err *err)
+static int meet(struct comm_collect *k, enum comm_op op, const struct comm_args *a, struct err *err)
 {
 	bool pair = op == COMM_SEND || op == COMM_RECV, reduces = op <= COMM_REDUCE_SCATTER;
 	bool counts = op == COMM_ALL_TO_ALL;
@@ -184,7 +183,8 @@ static int meet(
 		h->type = (int32_t)a->type;
 		h->reduce = reduces ? (int32_t)a->reduce : 0;
 		h->root = op == COMM_BROADCAST ? a->root : 0;
-		h->sends = op == COMM_RECV ? 0 : count_of(counts ? a->send_counts : NULL, a->count, peers[i]);
+		h->sends =
+			op == COMM_RECV ? 0 : count_of(counts ? a->send_counts : NULL, a->count, peers[i]);
 		h->receives =
 			op == COMM_SEND ? 0 : count_of(counts ? a->recv_counts : NULL, a->count, peers[i]);
 	}
@@ -277,10 +277,9 @@ static int reduce(struct comm_collect *k, const struct cut *c, const struct comm
 			break;
 		for (int r = 0; r < k->size; r++)
 			k->parts[r] = r == k->rank ? piece_at(c, r, n) : scratch_at(k, n, r);
-		void *into = all != NULL ? piece_at(all, k->rank, n) :
-								   (char *)a->recv + n * c->piece * c->unit;
-		comm_reduce_parts(
-			a->type, a->reduce, into, k->parts, k->size, piece_count(c, k->rank, n));
+		void *into =
+			all != NULL ? piece_at(all, k->rank, n) : (char *)a->recv + n * c->piece * c->unit;
+		comm_reduce_parts(a->type, a->reduce, into, k->parts, k->size, piece_count(c, k->rank, n));
 		if (all != NULL)
 			rc = start_gather(k, all, n, err);
 	}
@@ -370,7 +369,8 @@ static int all_to_all(struct comm_collect *k, const struct comm_args *a, struct 
 static int broadcast(struct comm_collect *k, const struct comm_args *a, struct err *err)
 {
 	struct cut c = cut_of(k, a->recv, a->count, a->type);
-	bool whole = c.count * c.unit <= BROADCAST_WHOLE_BYTES || k->size == 2, root = k->rank == a->root;
+	bool whole = c.count * c.unit <= BROADCAST_WHOLE_BYTES || k->size == 2,
+		 root = k->rank == a->root;
 	int64_t begin = whole ? 0 : part_begin(&c, k->rank);
 	int64_t end = whole ? c.count : part_begin(&c, k->rank + 1);
 	char *mine = c.data + begin * c.unit;
@@ -383,8 +383,8 @@ static int broadcast(struct comm_collect *k, const struct comm_args *a, struct e
 			(until - from) * c.unit, err);
 	}
 	if (!root)
-		rc = start(k, &k->in[0], a->root, COMM_SLOT_SCATTER, false, mine, (end - begin) * c.unit,
-			err);
+		rc = start(
+			k, &k->in[0], a->root, COMM_SLOT_SCATTER, false, mine, (end - begin) * c.unit, err);
 	if (rc == 0)
 		rc = finish(k, &k->in[0], err);
 	/* The root has everything and is given nothing. */

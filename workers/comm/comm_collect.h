@@ -12,8 +12,8 @@ int comm_collect_create(const struct comm_options *o, struct comm_wire *wire,
 	struct comm_collect **ret, struct err *err) must_check;
 void comm_collect_destroy(struct comm_collect *k);
 
-/* Runs one call to its end or to deadline_us. On an error *ret_peer is the rank it was about, or -1:
- * NETWORK, TIMEOUT, CANCELLED from the wire, CONFLICT from the comparison; the message begins
+/* Runs one call to its end or to deadline_us. On an error *ret_peer is the rank it was about, or
+ * -1: NETWORK, TIMEOUT, CANCELLED from the wire, CONFLICT from the comparison; the message begins
  * behind "rank N". */
 int comm_collect_run(struct comm_collect *k, enum comm_op op, const struct comm_args *a,
 	int64_t deadline_us, int *ret_peer, struct err *err) must_check;

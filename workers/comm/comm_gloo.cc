@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The wire over TCP, by Gloo: its transport between pairs of ranks only, its own collectives are not
- * used. The one C++ file; no exception leaves it. The group's thread calls (interrupt: any); Gloo's
- * own thread moves the bytes. */
+ * The wire over TCP, by Gloo: its transport between pairs of ranks only, its own collectives are
+ * not used. The one C++ file; no exception leaves it. The group's thread calls (interrupt: any);
+ * Gloo's own thread moves the bytes. */
 #include <gloo/context.h>
 #include <gloo/transport/context.h>
 #include <gloo/transport/pair.h>
@@ -26,19 +26,21 @@ extern "C" {
 #include "workers/comm/comm_store.h"
 }
 
-namespace {
+namespace
+{
 
 using steady = std::chrono::steady_clock; /* CLOCK_MONOTONIC */
 using gloo::transport::UnboundBuffer;
 
 constexpr uint32_t hello_magic = 0x54794331; /* changes with what ranks say to each other */
-/* How often a wait looks whether its rank is still there. Gloo tells a buffer that waits for its turn
- * that the connection is lost, but not one whose bytes are under way. */
+/* How often a wait looks whether its rank is still there. Gloo tells a buffer that waits for its
+ * turn that the connection is lost, but not one whose bytes are under way. */
 constexpr std::chrono::milliseconds pulse(20);
 constexpr uint64_t canary_slot = COMM_SLOT_COUNT;
 constexpr size_t address_max = gloo::transport::Address::kMaxByteSize;
 
-/* What a rank puts into the store; the addresses of its pairs follow, address_bytes for each rank. */
+/* What a rank puts into the store; the addresses of its pairs follow, address_bytes for each rank.
+ */
 struct hello {
 	uint32_t magic, size, check, address_bytes;
 };
@@ -46,13 +48,13 @@ static_assert(sizeof(hello) + COMM_RANKS_MAX * address_max <= COMM_STORE_VALUE_M
 
 int64_t now_us()
 {
-	return std::chrono::duration_cast<std::chrono::microseconds>(
-		steady::now().time_since_epoch())
+	return std::chrono::duration_cast<std::chrono::microseconds>(steady::now().time_since_epoch())
 		.count();
 }
 
 /* Threads that Gloo makes take no signals from the program, and no SIGPIPE from a lost peer. */
-class signals_blocked {
+class signals_blocked
+{
   public:
 	signals_blocked()
 	{
@@ -82,7 +84,8 @@ int caught(struct err *err, int code)
 	}
 }
 
-class context : public gloo::Context {
+class context : public gloo::Context
+{
   public:
 	context(int rank, int size) : gloo::Context(rank, size) {}
 	void take(std::shared_ptr<gloo::transport::Device> device,
@@ -184,8 +187,24 @@ std::chrono::milliseconds until(int64_t deadline_us)
 	return std::chrono::milliseconds(std::max<int64_t>(1, (deadline_us - now_us() + 999) / 1000));
 }
 
+/* Throws when any rank is gone, and says which: a rank that is here but waits for the lost one
+ * would keep us waiting with it. */
+void look_around(struct wire *self, int64_t deadline_us, int &ret_peer)
+{
+	int peer = ret_peer;
+	for (size_t r = 0; r < self->canaries.size(); r++) {
+		if (!self->canaries[r])
+			continue;
+		ret_peer = static_cast<int>(r);
+		self->canaries[r]->abortWaitRecv(); /* do not wait */
+		(void)self->canaries[r]->waitRecv(until(deadline_us));
+	}
+	ret_peer = peer;
+}
+
 /* One wait, to the next pulse. *ret_done without an error: the message is through. */
-int wait_once(struct wire *self, message &m, int64_t deadline_us, bool &ret_done, struct err *err)
+int wait_once(struct wire *self, message &m, int64_t deadline_us, bool &ret_done, int &ret_peer,
+	struct err *err)
 {
 	int rc = 0;
 	{
@@ -197,13 +216,10 @@ int wait_once(struct wire *self, message &m, int64_t deadline_us, bool &ret_done
 	}
 	try {
 		/* After a timeout Gloo closes all pairs of the context: nothing comes any more. */
-		ret_done = m.out ? m.buffer->waitSend(until(deadline_us)) :
-						   m.buffer->waitRecv(until(deadline_us));
-		if (!ret_done) {
-			UnboundBuffer &canary = *self->canaries[static_cast<size_t>(m.peer)];
-			canary.abortWaitRecv(); /* do not wait */
-			(void)canary.waitRecv(until(deadline_us));
-		}
+		ret_done =
+			m.out ? m.buffer->waitSend(until(deadline_us)) : m.buffer->waitRecv(until(deadline_us));
+		if (!ret_done)
+			look_around(self, deadline_us, ret_peer);
 	} catch (...) {
 		rc = caught(err, now_us() >= deadline_us ? ERR_TIMEOUT : ERR_NETWORK);
 	}
@@ -212,12 +228,13 @@ int wait_once(struct wire *self, message &m, int64_t deadline_us, bool &ret_done
 	return rc;
 }
 
-int finish(struct comm_wire *w, int handle, int64_t deadline_us, struct err *err)
+int finish(struct comm_wire *w, int handle, int64_t deadline_us, int *ret_peer, struct err *err)
 {
 	struct wire *self = reinterpret_cast<struct wire *>(w);
 	message &m = self->flight[static_cast<size_t>(handle)];
+	*ret_peer = m.peer;
 	for (bool done = false; !done;) {
-		int rc = wait_once(self, m, deadline_us, done, err);
+		int rc = wait_once(self, m, deadline_us, done, *ret_peer, err);
 		if (rc < 0)
 			return rc;
 	}
@@ -254,7 +271,8 @@ void destroy(struct comm_wire *w)
 
 /* Closes the pairs at a deadline: a connect that waits for a rank that never comes has no other
  * end. */
-class alarm_clock {
+class alarm_clock
+{
   public:
 	alarm_clock(context &ranks, int64_t deadline_us)
 		: thread_([this, &ranks, deadline_us] { run(ranks, deadline_us); })
@@ -310,8 +328,7 @@ int publish(const struct comm_options *o, gloo::transport::Context &transport, s
 	for (size_t r = 0; r < addresses.size(); r++)
 		std::copy(addresses[r].begin(), addresses[r].end(),
 			value.begin() + static_cast<ptrdiff_t>(sizeof(h) + r * h.address_bytes));
-	return comm_store_put(
-		o->store, key_of(o, o->rank).c_str(), value.data(), value.size(), err);
+	return comm_store_put(o->store, key_of(o, o->rank).c_str(), value.data(), value.size(), err);
 }
 
 /* Where rank r listens for us. */
@@ -324,11 +341,14 @@ int look_up(const struct comm_options *o, int r, int64_t deadline_us,
 	int64_t left_ms = std::max<int64_t>(0, (deadline_us - now_us()) / 1000);
 	int rc = comm_store_get(o->store, key_of(o, r).c_str(), left_ms, &value, &bytes, nullptr);
 	if (rc == ERR_TIMEOUT)
-		return err_set(err, rc, nullptr, "group %s (rank %d of %d): rank %d did not come in %lld ms",
-			o->name, o->rank, o->size, r, static_cast<long long>(open_ms(o)));
+		return err_set(err, rc, nullptr,
+			"group %s (rank %d of %d): rank %d did not come in %lld ms", o->name, o->rank, o->size,
+			r, static_cast<long long>(open_ms(o)));
 	if (rc < 0)
-		return err_set(err, rc, nullptr, "group %s (rank %d of %d): the address of rank %d cannot "
-			"be read", o->name, o->rank, o->size, r);
+		return err_set(err, rc, nullptr,
+			"group %s (rank %d of %d): the address of rank %d cannot "
+			"be read",
+			o->name, o->rank, o->size, r);
 	if (bytes >= sizeof(h))
 		memcpy(&h, value, sizeof(h));
 	size_t size = static_cast<size_t>(o->size);
@@ -363,8 +383,9 @@ int connect(const struct comm_options *o, context &ranks, int64_t deadline_us, s
 				"group %s (rank %d of %d): rank %d did not connect in %lld ms", o->name, o->rank,
 				o->size, r, static_cast<long long>(open_ms(o)));
 		if (rc < 0)
-			return err_set(err, rc, nullptr, "group %s (rank %d of %d): no connection to rank %d: %s",
-				o->name, o->rank, o->size, r, detail.message);
+			return err_set(err, rc, nullptr,
+				"group %s (rank %d of %d): no connection to rank %d: %s", o->name, o->rank, o->size,
+				r, detail.message);
 	}
 	return 0;
 }
@@ -406,8 +427,7 @@ int open(const struct comm_options *o, std::unique_ptr<struct wire> &w, struct e
 
 } // namespace
 
-extern "C" int comm_gloo_open(
-	const struct comm_options *o, struct comm_wire **ret, struct err *err)
+extern "C" int comm_gloo_open(const struct comm_options *o, struct comm_wire **ret, struct err *err)
 {
 	static const struct comm_wire_ops ops = { start, finish, interrupt, drop, destroy };
 	try {

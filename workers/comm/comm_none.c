@@ -37,11 +37,11 @@ static int run(struct comm *c, enum comm_op op, const struct comm_args *a, int64
 	return rc;
 }
 
-#define OP(function, op)                                                                        \
-	static int function(                                                                        \
-		struct comm *c, const struct comm_args *a, int64_t *ret_ticket, struct err *err)        \
-	{                                                                                           \
-		return run(c, op, a, ret_ticket, err);                                                  \
+#define OP(function, op)                                                                 \
+	static int function(                                                                 \
+		struct comm *c, const struct comm_args *a, int64_t *ret_ticket, struct err *err) \
+	{                                                                                    \
+		return run(c, op, a, ret_ticket, err);                                           \
 	}
 OP(none_all_reduce, COMM_ALL_REDUCE)
 OP(none_reduce_scatter, COMM_REDUCE_SCATTER)

@@ -9,8 +9,8 @@
 /* Fills the public part; options were checked. */
 void comm_init(struct comm *c, const struct comm_ops *ops, const struct comm_options *o);
 /* INVALID_VALUE where a call's arguments make no sense in this group. */
-int comm_args_check(const struct comm *c, enum comm_op op, const struct comm_args *a,
-	struct err *err) must_check;
+int comm_args_check(
+	const struct comm *c, enum comm_op op, const struct comm_args *a, struct err *err) must_check;
 /* The reason of an abort, as the group's failure. */
 int comm_aborted(const struct comm *c, const char *reason, struct err *err);
 
@@ -55,9 +55,9 @@ struct comm_wire_ops {
 		struct err *err) must_check;
 	/* Waits for the message, then forgets the handle. Out: the data may change. NETWORK, TIMEOUT
 	 * (deadline_us, CLOCK_MONOTONIC), CANCELLED (interrupted). After an error the wire can only be
-	 * dropped. */
-	int (*finish)(
-		struct comm_wire *w, int handle, int64_t deadline_us, struct err *err) must_check;
+	 * dropped, and *ret_peer is the rank that was waited for, or the one that is lost. */
+	int (*finish)(struct comm_wire *w, int handle, int64_t deadline_us, int *ret_peer,
+		struct err *err) must_check;
 	/* The finish that is waiting, and every later one, is CANCELLED. Never waits. */
 	void (*interrupt)(struct comm_wire *w);
 	/* Forgets all messages (no data is touched afterwards) and closes the connections. */

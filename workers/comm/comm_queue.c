@@ -41,9 +41,9 @@ struct comm_queue {
 	struct call calls[COMM_PENDING_MAX];
 	int64_t issued, finished; /* tickets */
 	bool closing;
-	bool stopped;           /* the thread uses no buffer any more */
-	struct err failure;     /* code 0: none */
-	struct err cause;       /* the same as seen by the rank where it began */
+	bool stopped;       /* the thread uses no buffer any more */
+	struct err failure; /* code 0: none */
+	struct err cause;   /* the same as seen by the rank where it began */
 };
 
 static int64_t now_us(void)
@@ -58,7 +58,8 @@ static struct call *call_of(struct comm_queue *q, int64_t ticket)
 
 /* ------------------------------------------------------------------ failure */
 
-static void notice_key(const struct comm_queue *q, int rank, char ret_key[static COMM_STORE_KEY_MAX])
+static void notice_key(
+	const struct comm_queue *q, int rank, char ret_key[static COMM_STORE_KEY_MAX])
 {
 	snprintf(ret_key, COMM_STORE_KEY_MAX, "%s.failed.%d", q->base.name, rank);
 }
@@ -113,8 +114,7 @@ static void describe(struct comm_queue *q, int64_t ticket, int rc, int peer,
 		(void)err_set(ret_failure, rc, NULL, "%s: the deadline of %lld ms passed waiting for %s",
 			where, (long long)call->deadline_ms, who);
 	else if (rc == ERR_NETWORK)
-		(void)err_set(
-			ret_failure, rc, NULL, "%s: %s was lost (%s)", where, who, detail->message);
+		(void)err_set(ret_failure, rc, NULL, "%s: %s was lost (%s)", where, who, detail->message);
 	else
 		(void)err_set(ret_failure, rc, NULL, "%s: %s %s", where, who, detail->message);
 	*ret_cause = *ret_failure;
@@ -225,11 +225,11 @@ static int enqueue(struct comm *c, enum comm_op op, const struct comm_args *a, i
 	return rc;
 }
 
-#define OP(function, op)                                                                        \
-	static int function(                                                                        \
-		struct comm *c, const struct comm_args *a, int64_t *ret_ticket, struct err *err)        \
-	{                                                                                           \
-		return enqueue(c, op, a, ret_ticket, err);                                              \
+#define OP(function, op)                                                                 \
+	static int function(                                                                 \
+		struct comm *c, const struct comm_args *a, int64_t *ret_ticket, struct err *err) \
+	{                                                                                    \
+		return enqueue(c, op, a, ret_ticket, err);                                       \
 	}
 OP(queue_all_reduce, COMM_ALL_REDUCE)
 OP(queue_reduce_scatter, COMM_REDUCE_SCATTER)
@@ -336,8 +336,8 @@ static int start_thread(struct comm_queue *q, struct err *err)
 	return 0;
 }
 
-int comm_queue_open(const struct comm_options *o, struct comm_wire *wire, struct comm **ret,
-	struct err *err)
+int comm_queue_open(
+	const struct comm_options *o, struct comm_wire *wire, struct comm **ret, struct err *err)
 {
 	static const struct comm_ops ops = {
 		.all_reduce = queue_all_reduce,

@@ -67,8 +67,8 @@ static int folder_get(struct comm_store *s, const char *key, int64_t wait_ms, ch
 	int64_t end_us = clock_mono_us(clock) + wait_ms * 1000;
 	while (!file_exists(path)) {
 		if (clock_mono_us(clock) >= end_us)
-			return err_set(err, ERR_TIMEOUT, NULL, "%s had no value after %lld ms", key,
-				(long long)wait_ms);
+			return err_set(
+				err, ERR_TIMEOUT, NULL, "%s had no value after %lld ms", key, (long long)wait_ms);
 		nanosleep(&(struct timespec){ .tv_nsec = POLL_MS * 1000000L }, NULL);
 	}
 	return file_read(path, COMM_STORE_VALUE_MAX, ret_value, ret_bytes, err);

@@ -128,7 +128,8 @@ static void try_reduce(
 	a.count = part;
 	if (part * t->r->size == count) {
 		RANK_OK(fixture_do(t->c, COMM_REDUCE_SCATTER, &a, &err));
-		RANK_CHECK(memcmp(out, (char *)want + t->r->rank * part * unit, (size_t)(part * unit)) == 0);
+		RANK_CHECK(
+			memcmp(out, (char *)want + t->r->rank * part * unit, (size_t)(part * unit)) == 0);
 	}
 	a = (struct comm_args){ .recv = mine, .count = count, .type = type, .reduce = reduce };
 	RANK_OK(fixture_do(t->c, COMM_ALL_REDUCE, &a, &err)); /* in place */

@@ -23,21 +23,21 @@ enum {
 };
 
 /* In a rank: cmocka's own assertions belong to the parent. */
-#define RANK_CHECK(condition)                                                                   \
-	do {                                                                                        \
-		if (!(condition)) {                                                                     \
-			fprintf(stderr, "%s:%d: rank: %s\n", __FILE__, __LINE__, #condition);               \
-			_exit(1);                                                                           \
-		}                                                                                       \
+#define RANK_CHECK(condition)                                                     \
+	do {                                                                          \
+		if (!(condition)) {                                                       \
+			fprintf(stderr, "%s:%d: rank: %s\n", __FILE__, __LINE__, #condition); \
+			_exit(1);                                                             \
+		}                                                                         \
 	} while (0)
-#define RANK_OK(call)                                                                           \
-	do {                                                                                        \
-		int _rc = (call);                                                                       \
-		if (_rc < 0) {                                                                          \
-			fprintf(stderr, "%s:%d: rank: %s: %d %s\n", __FILE__, __LINE__, #call, _rc,         \
-				err.message);                                                                   \
-			_exit(1);                                                                           \
-		}                                                                                       \
+#define RANK_OK(call)                                                                             \
+	do {                                                                                          \
+		int _rc = (call);                                                                         \
+		if (_rc < 0) {                                                                            \
+			fprintf(                                                                              \
+				stderr, "%s:%d: rank: %s: %d %s\n", __FILE__, __LINE__, #call, _rc, err.message); \
+			_exit(1);                                                                             \
+		}                                                                                         \
 	} while (0)
 
 struct ranks;
@@ -163,8 +163,8 @@ static inline void fixture_run(
 	fixture_finish(&all, -1);
 }
 
-static inline struct comm *fixture_open(struct rank *r, const char *name, bool check,
-	int64_t deadline_ms)
+static inline struct comm *fixture_open(
+	struct rank *r, const char *name, bool check, int64_t deadline_ms)
 {
 	struct err err = { 0 };
 	struct comm *c = NULL;

@@ -22,10 +22,9 @@ struct fault {
 
 static struct comm_args args_of(const struct fault *f, struct rank *r, char *send, char *recv)
 {
-	int parts = f->op == COMM_REDUCE_SCATTER || f->op == COMM_ALL_GATHER ||
-			f->op == COMM_ALL_TO_ALL ?
-		r->size :
-		1;
+	int parts = f->op == COMM_REDUCE_SCATTER || f->op == COMM_ALL_GATHER || f->op == COMM_ALL_TO_ALL
+		? r->size
+		: 1;
 	return (struct comm_args){
 		.send = send,
 		.recv = recv,
@@ -48,7 +47,8 @@ static void survive(const struct fault *f, struct comm *c, enum comm_op op,
 	int64_t ms = fixture_now_ms() - begin;
 	if (rc != (f->signal == SIGKILL ? ERR_NETWORK : ERR_TIMEOUT) ||
 		ms > (f->signal == SIGKILL ? SLACK_MS * 2 : a->deadline_ms + SLACK_MS))
-		fprintf(stderr, "%s, signal %d to rank %d, inside %d, check %d: rank %d: %d after %lld ms: %s\n",
+		fprintf(stderr,
+			"%s, signal %d to rank %d, inside %d, check %d: rank %d: %d after %lld ms: %s\n",
 			comm_op_name(op), f->signal, f->victim, f->inside, f->check, r->rank, rc, (long long)ms,
 			err.message);
 	RANK_CHECK(rc < 0);
@@ -90,9 +90,7 @@ static void fault_body(struct rank *r)
 
 static void run_fault(const struct fault *f)
 {
-	struct ranks all = {
-		.size = f->op == COMM_SEND ? 2 : RANKS, .body = fault_body, .arg = f
-	};
+	struct ranks all = { .size = f->op == COMM_SEND ? 2 : RANKS, .body = fault_body, .arg = f };
 	int status = 0;
 	fixture_start(&all);
 	for (int r = 0; r < all.size; r++)
@@ -179,8 +177,12 @@ static void open_otherwise(struct rank *r)
 {
 	struct err err = { 0 };
 	struct comm *c = NULL;
-	struct comm_options o = { .name = "other", .rank = r->rank, .size = r->size, .store = r->store,
-		.open_ms = OPEN_MS, .check = r->rank == 0 };
+	struct comm_options o = { .name = "other",
+		.rank = r->rank,
+		.size = r->size,
+		.store = r->store,
+		.open_ms = OPEN_MS,
+		.check = r->rank == 0 };
 	RANK_CHECK(comm_open(&o, &c, &err) == ERR_CONFLICT);
 }
 
