@@ -70,7 +70,9 @@ static void *make(uint64_t key, int r, enum comm_type type, int64_t count)
 	void *data = fixture_alloc(count * comm_type_bytes(type));
 	for (int64_t i = 0; i < count; i++) {
 		uint64_t bits = mix(key + (uint64_t)r, (uint64_t)i);
-		store(type, data, i, (float)(bits >> 40) * 0x1p-22F - 2.0F);
+		/* of many sizes, so that the order of a sum shows */
+		float x = (float)(bits >> 40) * 0x1p-22F - 2.0F;
+		store(type, data, i, x / (float)(1 << (bits & 15)));
 	}
 	return data;
 }
