@@ -4,6 +4,8 @@
  * family. */
 #include "workers/plan/plan_private.h"
 
+#include <stdlib.h>
+
 /* What a table's step works with; alive from the reduction to the update. */
 struct sparse {
 	int rows, sums, count; /* buffers */
@@ -91,26 +93,25 @@ static int gradient_of(const struct plan_op *op)
 													  : -1;
 }
 
-static bool uses(const struct plan_op *op, int buffer)
-{
-	for (int i = 0; i < PLAN_OPERANDS_MAX; i++)
-		if (op->operand[i] == buffer)
-			return true;
-	return false;
-}
-
 /* Large gradients whose first operation can write them need not be zeroed for each step. */
-static void first_writers(struct plan *p)
+static void first_writers(struct plan_build *b)
 {
+	struct plan *p = b->p;
+	cleanup(freep) int *first = calloc((size_t)p->buffer_count, sizeof(*first)); /* 1 + operation */
+	if (!first) {
+		plan_build_fail(b, ERR_NO_MEMORY, NULL, "no memory for the plan");
+		return;
+	}
+	for (int i = p->optimize_begin - 1; i >= 0; i--)
+		for (int k = 0; k < PLAN_OPERANDS_MAX; k++)
+			if (p->ops[i].operand[k] >= 0)
+				first[p->ops[i].operand[k]] = i + 1;
 	for (int i = 0; i < p->param_count; i++) {
 		struct plan_param *pr = &p->params[i];
-		if (pr->flat < 0)
-			continue;
-		int at = 0;
-		while (at < p->optimize_begin && !uses(&p->ops[at], pr->gradient))
-			at++;
-		if (at < p->optimize_begin && gradient_of(&p->ops[at]) == pr->gradient)
-			pr->overwritten = p->ops[at].overwrites = true;
+		struct plan_op *op =
+			pr->flat >= 0 && first[pr->gradient] ? &p->ops[first[pr->gradient] - 1] : NULL;
+		if (op && gradient_of(op) == pr->gradient)
+			pr->overwritten = op->overwrites = true;
 	}
 }
 
@@ -122,7 +123,7 @@ void plan_optimize(struct plan_build *b)
 	if (b->code)
 		return;
 	sizes(p);
-	first_writers(p);
+	first_writers(b);
 	const struct plan_param *first = first_of(p, false), *copied = first_of(p, true);
 	if (!first) {
 		plan_build_fail(b, ERR_INVALID_VALUE, "$.model", "nothing in this model can be trained");
