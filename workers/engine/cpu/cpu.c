@@ -74,8 +74,9 @@ void cpu_enter(struct backend_ctx *ctx)
 	omp_set_num_threads(ctx->threads);
 }
 
-/* Takes all of it now, in parallel: a machine without that much says so before the first step, and
- * no step pays for first touches. Kernels before 5.14 cannot (EINVAL): there the steps do. */
+/* Takes all of it now, in parallel: a machine without that much fails before the first step (with
+ * an error, or by the kernel's hand where memory is overcommitted), and no step pays for first
+ * touches. Kernels before 5.14 cannot (EINVAL): there the steps do. */
 static int populate(char *mem, int64_t bytes)
 {
 	int failed = 0;

@@ -54,9 +54,9 @@ struct gemm_source {
  *	pre = t;  t = act(t);  t += residual;  t *= act'(gate) by gate_act;  C = t
  * each step only where its member is set. pre rounds t to C's type, and so does GELU without it, so
  * that who computes GELU again from pre has the same. GELU is the tanh form; GEMM_RELU as gate_act
- *multiplies by gate > 0, GEMM_GELU by the derivative at gate. pre, residual and gate have C's type
- *and stride, and residual and gate may be C itself. With accumulate C += alpha A B instead (C fp32,
- *no epilogue).
+ * multiplies by gate > 0, GEMM_GELU by the derivative at gate. pre, residual and gate have C's type
+ * and stride, and residual and gate may be C itself. With accumulate (C fp32, no epilogue) it is
+ * C += alpha A B instead.
  *
  * All sums are fp32. bf16: both operands are rounded to bf16 (nearest even) before they are
  * multiplied, in the CPU's own bf16 instructions where it has them; otherwise values are multiplied

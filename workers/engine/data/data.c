@@ -19,10 +19,8 @@ static int map_file(
 {
 	snprintf(m->label, sizeof(m->label), "%s", f->label);
 	cleanup(closep) int fd = open(f->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO: no wait */
-	if (fd < 0) {
-		int code = err_errno(err, ERR_IO, errno, "file %s cannot be opened", m->label);
-		return code;
-	}
+	if (fd < 0)
+		return err_errno(err, ERR_IO, errno, "file %s cannot be opened", m->label);
 	struct stat st;
 	if (fstat(fd, &st) < 0)
 		return err_errno(err, ERR_IO, errno, "file %s cannot be read", m->label);

@@ -31,13 +31,13 @@ static void drop_range(int64_t begin, int64_t end, float p, uint64_t key, const 
 	}
 }
 
+/* A block never crosses a multiple of 2^32: ACT_BLOCK divides it. */
 void CPU_FN(dropout_apply)(int64_t count, float p, uint64_t key, const void *x, void *y)
 {
 	const act_t *from = x;
 	act_t *to = y;
 	if (p == 0 && x == y)
 		return;
-		/* A block never crosses a multiple of 2^32: ACT_BLOCK divides it. */
 #pragma omp parallel for schedule(static) if (count > CPU_PARALLEL_MIN)
 	for (int64_t begin = 0; begin < count; begin += ACT_BLOCK)
 		drop_range(begin, act_block_end(begin, count), p, key, from, to);

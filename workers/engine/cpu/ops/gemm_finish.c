@@ -71,8 +71,9 @@ GEMM_INLINE void edge(const int type, const struct gemm *g, const float *sums, i
 
 GEMM_INLINE void finish(const int type, const struct gemm_finish *f)
 {
-	const struct gemm own = *f->g,
-					  *g = &own; /* what is stored cannot change it: stays in registers */
+	/* A copy: no store through C can change it, so it stays in registers. */
+	const struct gemm own = *f->g;
+	const struct gemm *g = &own;
 	const int64_t size = gv_type_bytes(type);
 	for (int64_t i = 0; i < f->rows; i++) {
 		const float *sums = f->sums + i * f->sums_stride;
