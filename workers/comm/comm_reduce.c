@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The reductions: element by element in the order of the parts, in fp32, rounded once at the end. A
  * tile of sums stays in the nearest cache while the parts go by. No state; any thread. */
+#include "core/base/float16.h"
 #include "workers/comm/comm_private.h"
 
 #include <string.h>
@@ -22,23 +23,6 @@ static bool has_f16c(void)
 #else
 	return false;
 #endif
-}
-
-always_inline float from_bf16(uint16_t h)
-{
-	uint32_t bits = (uint32_t)h << 16;
-	float x;
-	memcpy(&x, &bits, sizeof(x));
-	return x;
-}
-
-always_inline uint16_t to_bf16(float x)
-{
-	uint32_t bits;
-	memcpy(&bits, &x, sizeof(bits));
-	uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
-	uint32_t nan = bits >> 16 | 0x40; /* a quiet NaN stays one */
-	return (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? nan : rounded);
 }
 
 always_inline void widen_f16(float *to, const _Float16 *from, int64_t n)
@@ -70,7 +54,7 @@ static void widen(enum comm_type type, float *to, const void *from, int64_t n)
 	} else if (type == COMM_BF16) {
 		const uint16_t *half = from;
 		for (int64_t i = 0; i < n; i++)
-			to[i] = from_bf16(half[i]);
+			to[i] = float16_from_bf16(half[i]);
 	} else if (has_f16c()) {
 		widen_f16_fast(to, from, n);
 	} else {
@@ -85,7 +69,7 @@ static void narrow(enum comm_type type, void *to, const float *from, int64_t n)
 	} else if (type == COMM_BF16) {
 		uint16_t *half = to;
 		for (int64_t i = 0; i < n; i++)
-			half[i] = to_bf16(from[i]);
+			half[i] = float16_to_bf16(from[i]);
 	} else if (has_f16c()) {
 		narrow_f16_fast(to, from, n);
 	} else {

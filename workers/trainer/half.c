@@ -2,57 +2,9 @@
  * Conversions of small floating-point types by their bits. */
 #include "workers/trainer/half.h"
 
+#include "core/base/float16.h"
+
 #include <string.h>
-
-static float of_bits(uint32_t bits)
-{
-	float x;
-	memcpy(&x, &bits, sizeof(x));
-	return x;
-}
-
-static uint32_t bits_of(float x)
-{
-	uint32_t bits;
-	memcpy(&bits, &x, sizeof(bits));
-	return bits;
-}
-
-static float from_f16(uint16_t h)
-{
-	uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = (h >> 10) & 31, rest = h & 0x3ff;
-	if (exponent == 31)
-		return of_bits(sign | 0x7f800000 | rest << 13);
-	if (exponent == 0) { /* zero and subnormals: rest * 2^-24 */
-		float x = (float)rest * 0x1.0p-24F;
-		return sign ? -x : x;
-	}
-	return of_bits(sign | (exponent + 112) << 23 | rest << 13);
-}
-
-static uint16_t to_bf16(float x)
-{
-	uint32_t b = bits_of(x);
-	if ((b & 0x7fffffff) > 0x7f800000)
-		return (uint16_t)(b >> 16 | 0x40); /* a quiet NaN stays one */
-	return (uint16_t)((b + 0x7fff + (b >> 16 & 1)) >> 16);
-}
-
-static uint16_t to_f16(float x)
-{
-	uint32_t b = bits_of(x), sign = b >> 16 & 0x8000, magnitude = b & 0x7fffffff;
-	if (magnitude > 0x7f800000)
-		return (uint16_t)(sign | 0x7e00);
-	if (magnitude >= 0x477ff000) /* 65520 and above round to infinity */
-		return (uint16_t)(sign | 0x7c00);
-	if (magnitude < 0x38800000) {
-		/* Below 2^-14: adding 1/2 leaves the value in units of 2^-24 in the low bits. */
-		float y = of_bits(magnitude) + 0.5F;
-		return (uint16_t)(sign | (bits_of(y) - bits_of(0.5F)));
-	}
-	magnitude += 0xfff + (magnitude >> 13 & 1);
-	return (uint16_t)(sign | (magnitude - (112U << 23)) >> 13);
-}
 
 bool half_type_of(const char *dtype, enum half_type *ret)
 {
@@ -76,7 +28,7 @@ static float load(enum half_type type, const char *p, int64_t i)
 	}
 	uint16_t h;
 	memcpy(&h, p + 2 * i, sizeof(h));
-	return type == HALF_BF16 ? of_bits((uint32_t)h << 16) : from_f16(h);
+	return type == HALF_BF16 ? float16_from_bf16(h) : float16_from_half(h);
 }
 
 static void store(enum half_type type, char *p, int64_t i, float x)
@@ -85,7 +37,7 @@ static void store(enum half_type type, char *p, int64_t i, float x)
 		memcpy(p + 4 * i, &x, sizeof(x));
 		return;
 	}
-	uint16_t h = type == HALF_BF16 ? to_bf16(x) : to_f16(x);
+	uint16_t h = type == HALF_BF16 ? float16_to_bf16(x) : float16_to_half(x);
 	memcpy(p + 2 * i, &h, sizeof(h));
 }
 
