@@ -13,6 +13,7 @@ FUNCTION_LINES_MAX = 70
 COLUMNS_MAX = 100
 TAB = 4
 COMMENT_LINES_MAX = 6  # the SPDX line and five more
+C = (".c", ".cc", ".h")
 
 SKIPPED = re.compile(r"^(build[^/]*|var|\.git|\.cache|node_modules|tests/lint/selftest)$")
 BANNED = re.compile(r"\b(strcpy|strcat|sprintf|vsprintf|gets|atoi|atol|atof|strtok)\s*\(")
@@ -79,7 +80,7 @@ def allowed_of(path, rooms):
 def arrows(root):
     rooms = table(HERE / "arrows.txt")
     wrong = []
-    for path in files(root, ".c", ".h"):
+    for path in files(root, *C):
         allowed = allowed_of(path, rooms)
         if allowed is None:
             wrong.append(f"{path}: no row of arrows.txt covers this file")
@@ -95,7 +96,7 @@ def arrows(root):
 def library_users(root):
     users = table(HERE / "library_users.txt")
     wrong = []
-    for path in files(root, ".c", ".h"):
+    for path in files(root, *C):
         for _, system in INCLUDE.findall(text(root, path)):
             for prefix, places in users.items():
                 if system.startswith(prefix) and not inside(path, places):
@@ -107,7 +108,7 @@ def c_functions(lines):
     """(name line, length) of every function body: its brace stands alone in column 0."""
     start = None
     for number, line in enumerate(lines):
-        if line.startswith("{"):
+        if line.startswith("{") and not lines[number - 1].startswith("namespace"):
             start = number
             while start > 0 and re.match(r"[A-Za-z_\t]", lines[start - 1]):
                 start -= 1
@@ -134,12 +135,12 @@ def python_functions(source):
 
 def sizes(root):
     wrong = []
-    for path in files(root, ".c", ".h", ".py", ".sh", ".sql", "run"):
+    for path in files(root, *C, ".py", ".sh", ".sql", "run"):
         source = text(root, path)
         lines = source.splitlines()
         if len(lines) > FILE_LINES_MAX:
             wrong.append(f"{path}: {len(lines)} lines, at most {FILE_LINES_MAX}")
-        if path.endswith((".c", ".h")):
+        if path.endswith(C):
             functions = c_functions(lines)
         elif path.endswith(".py"):
             functions = python_functions(source)
@@ -147,7 +148,7 @@ def sizes(root):
             functions = shell_functions(lines)
         wrong += [f"{path}:{line}: a function of {length} lines, at most {FUNCTION_LINES_MAX}"
                   for line, length in functions if length > FUNCTION_LINES_MAX]
-        if path.endswith((".c", ".h", ".py")):
+        if path.endswith((*C, ".py")):
             wrong += [f"{path}:{number}: {len(line.expandtabs(TAB))} columns"
                       for number, line in enumerate(lines, 1)
                       if len(line.expandtabs(TAB)) > COLUMNS_MAX]
@@ -156,7 +157,7 @@ def sizes(root):
 
 def banned(root):
     wrong = []
-    for path in files(root, ".c", ".h"):
+    for path in files(root, *C):
         may_exit = os.path.basename(path) == "main.c" or path.startswith(("tests/", "bench/"))
         for number, line in enumerate(code_only(text(root, path)).splitlines(), 1):
             for match in BANNED.findall(line):
@@ -169,19 +170,19 @@ def banned(root):
 def typedefs(root):
     pattern = re.compile(r"\btypedef\s+(struct|union|enum)\b")
     return [f"{path}: typedef {word}: say `{word} name` instead"
-            for path in files(root, ".c", ".h")
+            for path in files(root, *C)
             for word in pattern.findall(code_only(text(root, path)))]
 
 
 def spdx(root):
     wrong = []
-    for path in files(root, ".c", ".h", ".py", ".sh", ".sql", ".yaml", "run"):
+    for path in files(root, *C, ".py", ".sh", ".sql", ".yaml", "run"):
         lines = text(root, path).splitlines()
         if lines and lines[0].startswith(("#!", "# shellcheck ")):
             lines = lines[1:]
         if "SPDX-License-Identifier: Apache-2.0" not in (lines or [""])[0]:
             wrong.append(f"{path}: does not open with its SPDX line")
-        elif path.endswith((".c", ".h")):
+        elif path.endswith(C):
             end = next((n for n, line in enumerate(lines, 1) if "*/" in line), len(lines))
             if end > COMMENT_LINES_MAX:
                 wrong.append(f"{path}: its opening comment has {end} lines, at most "
@@ -195,7 +196,7 @@ def package_list(root):
 
 
 def formatted(root):
-    paths = files(root, ".c", ".h")
+    paths = files(root, *C)
     if not paths:
         return []
     done = subprocess.run(["clang-format", "--dry-run", *paths], cwd=root, text=True,
