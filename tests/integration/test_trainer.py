@@ -330,6 +330,10 @@ def test_a_base_is_never_made_up(tmp_path):
     refused = trainer("run", *given, "--out", tmp_path / "out", check=False)
     assert refused.returncode == 2 and "--init" in refused.stderr and "job_0" in refused.stderr
     assert not (tmp_path / "out/init").exists()
+    del spec["model"]["config"]
+    given[0].write_text(json.dumps(spec))
+    refused = trainer("plan", given[0], check=False)
+    assert refused.returncode == 1 and "--init" in refused.stderr and "job_0" in refused.stderr
 
 
 @pytest.mark.parametrize("name", ["init", "final"])

@@ -45,7 +45,13 @@ int spec_file_read(const char *path, const char *init_dir, struct job_spec *ret,
 	if (rc < 0)
 		return rc;
 	const struct json_val *root = json_doc_root(doc);
-	if (init_dir != NULL && spec_json_base(root) != NULL) {
+	const char *id = spec_json_base(root);
+	if (init_dir == NULL && id != NULL && json_get(json_get(root, "model"), "config") == NULL)
+		return err_set(err, ERR_MISSING_FIELD, "$.model.base",
+			"what %s is made of is not known here: name the folder of its files with --init, or "
+			"give $.model.config",
+			id);
+	if (init_dir != NULL && id != NULL) {
 		from_base = true;
 		rc = read_base(init_dir, &base, err);
 	}
