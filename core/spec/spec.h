@@ -140,6 +140,14 @@ struct spec_hyper {
 	double ema_decay; /* a moving average of the weights, kept beside them; 0 = none */
 };
 
+/* A mesh of ranks, one a device: data * tensor * pipeline = device_count. 0 stands for 1. */
+struct spec_parallel {
+	int64_t data, tensor, pipeline;
+	/* What the ranks of the data axis keep a part of each (Rajbhandari et al. 2020): 0 nothing, 1
+	 * the optimizer's state, 2 gradients too, 3 weights too. */
+	int64_t zero_stage;
+};
+
 struct spec_limits {
 	int64_t max_runtime_s;   /* 0 = none */
 	int64_t max_cost_micros; /* millionths of the currency; 0 = none */
@@ -163,6 +171,7 @@ struct job_spec {
 	enum spec_checkpointing checkpointing;
 	char instance_type[SPEC_ID_MAX];
 	int64_t device_count;
+	struct spec_parallel parallel;
 	int64_t checkpoint_every_steps; /* 0 = only the last */
 	int64_t checkpoint_keep;
 	int64_t evaluation_every_steps; /* 0 = only at the end */

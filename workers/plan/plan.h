@@ -9,6 +9,7 @@
 #include "core/base/attr.h"
 #include "core/base/err.h"
 #include "core/spec/spec.h"
+#include "workers/plan/plan_mesh.h"
 #include "workers/plan/plan_op.h"
 
 #include <stdbool.h>
@@ -111,6 +112,7 @@ struct plan {
 	enum spec_family family;
 	enum spec_optimizer optimizer;
 	enum plan_type type; /* of activations and of what products multiply */
+	struct plan_mesh mesh; /* whose plan it is */
 
 	struct plan_op *ops; /* forward, then backward (once per micro-batch), then optimizer */
 	int op_count;

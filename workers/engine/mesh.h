@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The groups that a rank of a mesh is in. Opened by the trainer, borrowed by the engine. */
+#pragma once
+
+#include "core/base/attr.h"
+#include "core/base/err.h"
+#include "workers/comm/comm.h"
+#include "workers/comm/comm_store.h"
+#include "workers/plan/plan_mesh.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Each is a group of one where its axis has one rank. Ranks of a group are in the order of their
+ * place on the axis; those of world by rank. */
+struct mesh {
+	struct plan_mesh place;
+	struct comm *world, *data, *tensor, *pipeline;
+};
+
+struct mesh_options {
+	struct comm_store *store; /* as comm_options has it; NULL for one rank alone */
+	const char *host;
+	int64_t open_ms, deadline_ms; /* 0: comm.h's defaults */
+	bool check;                   /* COMM_CHECK_DEFAULT */
+};
+
+/* Joins all groups of the place. Returns when every rank has come. As comm_open. */
+int mesh_open(const struct plan_mesh *place, const struct mesh_options *o, struct mesh **ret,
+	struct err *err) must_check;
+/* Everything that is not done, and everything later, fails with this reason; on all groups. Any
+ * thread. */
+void mesh_abort(struct mesh *m, const char *reason);
+/* Leaves the groups. NULL is fine. */
+void mesh_close(struct mesh *m);
+void mesh_closep(struct mesh **m);
