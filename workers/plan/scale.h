@@ -32,16 +32,16 @@ enum {
 	SCALE_DEVICES_MAX = 64 * 1024,
 };
 
-/* fp16 has bf16's rates. FP8: the products inside layers; head, attention and the rest stay bf16.
- */
+/* fp16 has bf16's rates. FP8: only the products inside layers, not head or attention. */
 enum scale_precision { SCALE_FP32, SCALE_BF16, SCALE_FP8, SCALE_PRECISION_COUNT };
 
 struct scale_device {
 	const char *name;
-	double
-		flops[SCALE_PRECISION_COUNT]; /* dense peak of the data sheet: what an MFU is a share of */
-	double product_share[SCALE_PRECISION_COUNT]; /* the best product ever measured over it [MAMF] */
-	double attention_share;                      /* the same for attention, forward [FA] */
+	/* The data sheet's dense peak, of which an MFU is a share; what the best product ever measured
+	 * [MAMF] and attention's forward pass [FA] reach of it. */
+	double flops[SCALE_PRECISION_COUNT];
+	double product_share[SCALE_PRECISION_COUNT];
+	double attention_share;
 	/* What a training run keeps of all these ceilings: the clock under load, products of other
 	 * shapes than the best one's, gaps between kernels. Fitted, once a generation of devices. */
 	double sustained;
@@ -86,9 +86,8 @@ struct scale_cluster {
 	bool fp8;
 };
 
-/* Ranks are numbered tensor first, then data, then pipeline [N21 takeaway 1], so a tensor group
- * lies inside a machine while t <= D and neighbouring stages lie in different ones as soon as t d
- * >= D.
+/* Ranks are numbered tensor first, then data, then pipeline [N21 takeaway 1]: a tensor group lies
+ * inside a machine while t is at most D, neighbouring stages in different ones once t d reaches D.
  *
  * zero: 0 every rank has everything; 1 the optimizer's state is split over d; 2 gradients too,
  * reduced in every micro-batch; 3 weights too, gathered layer by layer in both passes. */

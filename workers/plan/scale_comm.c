@@ -6,7 +6,8 @@
 #include <math.h>
 #include <string.h>
 
-int scale_data_local(const struct scale_cluster *c, const struct scale_mesh *mesh)
+/* Members of a group in one machine. */
+static int data_local(const struct scale_cluster *c, const struct scale_mesh *mesh)
 {
 	int places = mesh->tensor < c->machine_devices ? c->machine_devices / mesh->tensor : 1;
 	return mesh->data < places ? mesh->data : places;
@@ -35,7 +36,7 @@ static void emit(struct scale_cost *cost, struct scale_collective line)
 static double data_s(const struct scale_cluster *c, const struct scale_mesh *mesh,
 	enum scale_operation op, double bytes)
 {
-	return scale_collective_s(c, op, bytes, mesh->data, scale_data_local(c, mesh));
+	return scale_collective_s(c, op, bytes, mesh->data, data_local(c, mesh));
 }
 
 struct buckets {

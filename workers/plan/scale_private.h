@@ -103,8 +103,6 @@ void scale_collectives(const struct scale_model *m, const struct scale_cluster *
 /* 0, or INVALID_VALUE with the reason. */
 int scale_mesh_check(const struct scale_model *m, const struct scale_cluster *c,
 	const struct scale_mesh *mesh, struct err *err) must_check;
-/* Members of a data group in one machine. */
-int scale_data_local(const struct scale_cluster *c, const struct scale_mesh *mesh);
 /* Parameters of the busiest stage, one rank's share of the tensor axis. */
 struct scale_state scale_stage_state(
 	const struct scale_model *m, const struct scale_mesh *mesh, const struct scale_stages *s);

@@ -118,11 +118,16 @@ static void keep(struct scale_search *r, const struct scale_choice *pair, struct
 		r->choice[worst] = *pair;
 }
 
+static bool same_pair(const struct scale_mesh *a, const struct scale_mesh *b)
+{
+	return a->tensor == b->tensor && a->pipeline == b->pipeline;
+}
+
 static void lead(struct scale_search *r, const struct scale_choice *best)
 {
 	qsort(r->choice, (size_t)r->choice_count, sizeof(r->choice[0]), compare);
 	int at = 0;
-	while (at < r->choice_count - 1 && memcmp(&r->choice[at].mesh, &best->mesh, sizeof(best->mesh)))
+	while (at < r->choice_count - 1 && !same_pair(&r->choice[at].mesh, &best->mesh))
 		at++;
 	memmove(&r->choice[1], &r->choice[0], (size_t)at * sizeof(r->choice[0]));
 	r->choice[0] = *best;
