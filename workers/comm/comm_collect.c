@@ -14,6 +14,7 @@ enum {
 	PIECE_ALIGN = 4096,
 	SCRATCH_BYTES_MAX = 64 << 20,      /* pieces that wait to be summed: two for each rank */
 	BROADCAST_WHOLE_BYTES = 64 * 1024, /* up to here the root sends everything to everyone */
+	COPY_BYTES = 1 << 20,              /* between two looks at the deadline */
 };
 
 /* What a rank tells another before it does anything. */
@@ -54,7 +55,7 @@ static int start(struct comm_collect *k, struct flight *f, int peer, enum comm_s
 		.peer = peer, .slot = slot, .out = out, .data = (void *)data, .bytes = bytes
 	};
 	k->peer = peer;
-	int rc = k->wire->ops->start(k->wire, &m, &f->handles[f->count], err);
+	int rc = k->wire->ops->start(k->wire, &m, k->deadline_us, &f->handles[f->count], err);
 	if (rc == 0)
 		f->peers[f->count++] = peer;
 	return rc;
@@ -326,6 +327,23 @@ static int64_t lane_begin(const struct lane *l, int r)
 	return begin * l->unit;
 }
 
+/* What a rank sends to itself. The pages of `into` may come one by one, as the kernel finds them:
+ * the deadline does not wait for the last. */
+static int copy_own(
+	struct comm_collect *k, char *into, const char *mine, int64_t bytes, struct err *err)
+{
+	if (into == mine)
+		return 0;
+	for (int64_t begin = 0; begin < bytes; begin += COPY_BYTES) {
+		memcpy(into + begin, mine + begin, (size_t)num_min(COPY_BYTES, bytes - begin));
+		k->peer = -1;
+		int rc = k->wire->ops->check(k->wire, k->deadline_us, err);
+		if (rc < 0)
+			return rc;
+	}
+	return 0;
+}
+
 static int exchange(
 	struct comm_collect *k, const struct lane *out, const struct lane *in, struct err *err)
 {
@@ -339,10 +357,9 @@ static int exchange(
 				count_of(out->counts, out->count, to) * out->unit, err);
 	}
 	int64_t own = count_of(in->counts, in->count, k->rank) * in->unit;
-	char *into = in->data + lane_begin(in, k->rank);
-	const char *mine = out->data + lane_begin(out, k->rank);
-	if (own > 0 && into != mine)
-		memcpy(into, mine, (size_t)own);
+	if (rc == 0 && own > 0)
+		rc = copy_own(
+			k, in->data + lane_begin(in, k->rank), out->data + lane_begin(out, k->rank), own, err);
 	if (rc == 0)
 		rc = finish(k, &k->in[0], err);
 	return rc < 0 ? rc : finish(k, &k->out[0], err);

@@ -48,16 +48,19 @@ struct comm_message {
 
 struct comm_wire;
 
-/* One thread starts and finishes; interrupt may come from any. */
+/* One thread starts and finishes; interrupt may come from any. The deadline is on CLOCK_MONOTONIC.
+ * An error is NETWORK (a rank is lost), TIMEOUT (the deadline) or CANCELLED (interrupted). After it
+ * the wire still holds its connections, and can only be dropped. */
 struct comm_wire_ops {
-	/* Never waits for the peer. NETWORK: it is lost. */
-	int (*start)(struct comm_wire *w, const struct comm_message *m, int *ret_handle,
-		struct err *err) must_check;
-	/* Waits for the message, then forgets the handle. Out: the data may change. NETWORK, TIMEOUT
-	 * (deadline_us, CLOCK_MONOTONIC), CANCELLED (interrupted). After an error the wire can only be
-	 * dropped, and *ret_peer is the rank that was waited for, or the one that is lost. */
+	/* Never waits for the peer. */
+	int (*start)(struct comm_wire *w, const struct comm_message *m, int64_t deadline_us,
+		int *ret_handle, struct err *err) must_check;
+	/* Waits for the message, then forgets the handle. Out: the data may change. After an error
+	 * *ret_peer is the rank that was waited for, or the one that is lost. */
 	int (*finish)(struct comm_wire *w, int handle, int64_t deadline_us, int *ret_peer,
 		struct err *err) must_check;
+	/* For long work in between: TIMEOUT or CANCELLED when there is no use in going on. */
+	int (*check)(struct comm_wire *w, int64_t deadline_us, struct err *err) must_check;
 	/* The finish that is waiting, and every later one, is CANCELLED. Never waits. */
 	void (*interrupt)(struct comm_wire *w);
 	/* Forgets all messages (no data is touched afterwards) and closes the connections. */
