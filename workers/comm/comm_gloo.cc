@@ -247,7 +247,7 @@ int wait_once(struct wire *self, message &m, int64_t deadline_us, bool &ret_done
 	return rc < 0 || ret_done ? rc : check(&self->base, deadline_us, err);
 }
 
-int finish(struct comm_wire *w, int handle, int64_t deadline_us, int *ret_peer, struct err *err)
+int await(struct comm_wire *w, int handle, int64_t deadline_us, int *ret_peer, struct err *err)
 {
 	struct wire *self = reinterpret_cast<struct wire *>(w);
 	message &m = self->flight[static_cast<size_t>(handle)];
@@ -260,9 +260,32 @@ int finish(struct comm_wire *w, int handle, int64_t deadline_us, int *ret_peer, 
 		if (rc < 0)
 			return rc;
 	}
-	m.buffer.reset();
-	self->unused.push_back(handle);
 	return 0;
+}
+
+void forget(struct comm_wire *w, int handle)
+{
+	struct wire *self = reinterpret_cast<struct wire *>(w);
+	self->flight[static_cast<size_t>(handle)].buffer.reset();
+	self->unused.push_back(handle);
+}
+
+int finish(struct comm_wire *w, int handle, int64_t deadline_us, int *ret_peer, struct err *err)
+{
+	int rc = await(w, handle, deadline_us, ret_peer, err);
+	if (rc == 0)
+		forget(w, handle);
+	return rc;
+}
+
+int borrow(struct comm_wire *w, int handle, int64_t deadline_us, const void **ret_data,
+	int *ret_peer, struct err *err)
+{
+	struct wire *self = reinterpret_cast<struct wire *>(w);
+	int rc = await(w, handle, deadline_us, ret_peer, err);
+	if (rc == 0)
+		*ret_data = self->flight[static_cast<size_t>(handle)].buffer->ptr;
+	return rc;
 }
 
 void interrupt(struct comm_wire *w)
@@ -412,10 +435,10 @@ int connect(const struct comm_options *o, context &ranks, int64_t deadline_us, s
 	return 0;
 }
 
-int open(const struct comm_options *o, std::unique_ptr<struct wire> &w, struct err *err)
+int open(const struct comm_options *o, int64_t deadline_us, std::unique_ptr<struct wire> &w,
+	struct err *err)
 {
 	signals_blocked blocked;
-	int64_t deadline_us = now_us() + open_ms(o) * 1000;
 	gloo::transport::tcp::attr where;
 	where.hostname = o->host != nullptr ? o->host : "127.0.0.1";
 	auto device = gloo::transport::tcp::CreateDevice(where);
@@ -449,13 +472,15 @@ int open(const struct comm_options *o, std::unique_ptr<struct wire> &w, struct e
 
 } // namespace
 
-extern "C" int comm_gloo_open(const struct comm_options *o, struct comm_wire **ret, struct err *err)
+extern "C" int comm_gloo_open(
+	const struct comm_options *o, int64_t deadline_us, struct comm_wire **ret, struct err *err)
 {
-	static const struct comm_wire_ops ops = { start, finish, check, interrupt, drop, destroy };
+	static const struct comm_wire_ops ops = { start, finish, borrow, forget, check, interrupt, drop,
+		destroy };
 	try {
 		auto w = std::make_unique<struct wire>();
-		w->base.ops = &ops;
-		int rc = open(o, w, err);
+		w->base = { &ops, piece_bytes };
+		int rc = open(o, deadline_us, w, err);
 		if (rc < 0)
 			return rc;
 		*ret = &w.release()->base;

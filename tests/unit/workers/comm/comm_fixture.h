@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Ranks as real processes: a test's body runs in a fork for each, they meet in a temporary folder,
  * and a body that fails says where and ends its process. Their parent has a pipe to and from each,
- * and memory that all share. */
+ * and memory that all share. A program runs over the transport that its first argument names. */
 #pragma once
 
 #include "core/base/clock.h"
@@ -42,6 +42,19 @@ enum {
 			_exit(1);                                                                             \
 		}                                                                                         \
 	} while (0)
+
+static enum comm_transport fixture_transport = COMM_AUTO;
+
+/* argv: the transport, then the name of one test. */
+static inline void fixture_arguments(int argc, char **argv)
+{
+	if (argc > 1 && strcmp(argv[1], "shm") == 0)
+		fixture_transport = COMM_SHM;
+	else if (argc > 1 && strcmp(argv[1], "tcp") == 0)
+		fixture_transport = COMM_TCP;
+	if (argc > 2)
+		cmocka_set_test_filter(argv[2]);
+}
 
 struct ranks;
 
@@ -179,6 +192,7 @@ static inline struct comm *fixture_open(
 		.open_ms = FIXTURE_DEADLINE_MS,
 		.deadline_ms = deadline_ms,
 		.check = check,
+		.transport = fixture_transport,
 	};
 	RANK_OK(comm_open(&o, &c, &err));
 	return c;

@@ -295,7 +295,6 @@ int main(int argc, char **argv)
 		cmocka_unit_test(a_difference_of_two_is_everyones),
 		cmocka_unit_test(order_is_compared),
 	};
-	if (argc > 1)
-		cmocka_set_test_filter(argv[1]);
+	fixture_arguments(argc, argv);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
