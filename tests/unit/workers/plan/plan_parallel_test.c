@@ -10,6 +10,8 @@ enum { STAGES = 4, RANKS = 8 };
 static struct plan *compile_rank(struct job_spec *s, int data, int zero, int rank)
 {
 	struct plan *p = NULL;
+	if (s->hyper.batch_size % (data * s->hyper.micro_batch_size))
+		s->hyper.batch_size = data * s->hyper.micro_batch_size;
 	s->parallel = (struct spec_parallel){ .data = data, .zero_stage = zero };
 	int rc = plan_compile_rank(s, NULL, rank, &p, &err);
 	if (rc)
