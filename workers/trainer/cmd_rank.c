@@ -152,7 +152,10 @@ static int tell_end(struct rank *r, const struct session *s, const struct messag
 static void tell_failure(struct rank *r, const struct err *err)
 {
 	struct message_end end = {
-		.outcome = "failed", .reason = session_reason(err->code), .message = err->message
+		.outcome = "failed",
+		.reason = session_reason(err->code),
+		.message = err->message,
+		.lost_rank = ranks_is_lost(r->code),
 	};
 	char text[ERR_MESSAGE_MAX + ERR_PARAM_MAX + 4];
 	if (err->param[0] != '\0') {
@@ -221,6 +224,7 @@ static int train(struct rank *r, const struct attempt *a)
 		.message = result.message,
 		.step = result.step,
 		.dir = result.has_model ? "model" : NULL,
+		.lost_rank = ranks_is_lost(result.code),
 	};
 	rc = tell_end(r, s, &end);
 	return rc < 0 || strcmp(result.outcome, "failed") == 0 ? COMMAND_FAILED : COMMAND_OK;
