@@ -151,7 +151,9 @@ static int run(const struct options *o, struct err *err)
 		rc = engine_attach(e, d, NULL, err);
 	if (rc)
 		return rc;
-	engine_init_params(e);
+	rc = engine_init_params(e, err);
+	if (rc)
+		return rc;
 	if (o->ops)
 		engine_trace(e, on_op, &kinds);
 	rc = measure(e, (int)o->steps, &kinds, &r, &step_ms, err);

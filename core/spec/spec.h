@@ -146,6 +146,9 @@ struct spec_parallel {
 	/* What the ranks of the data axis keep a part of each (Rajbhandari et al. 2020): 0 nothing, 1
 	 * the optimizer's state, 2 gradients too, 3 weights too. */
 	int64_t zero_stage;
+	/* Not of the job's JSON: gradients are reduced in pieces of about so many bytes; 0 =
+	 * PLAN_BUCKET_BYTES. */
+	int64_t bucket_bytes;
 };
 
 struct spec_limits {

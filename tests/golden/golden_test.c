@@ -81,7 +81,8 @@ static void load_init(struct golden *g)
 			g->engine->backend->from_f32(count, from->data, t.data);
 		}
 	}
-	engine_parameters_changed(g->engine);
+	struct err err = { 0 };
+	assert_int_equal(engine_parameters_changed(g->engine, &err), 0);
 }
 
 static struct golden open_golden(const char *name, enum spec_precision precision)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What every group has in common: options, arguments and names. */
+#include "core/base/clock.h"
 #include "workers/comm/comm_private.h"
 #include "workers/comm/comm_store.h"
 
@@ -126,6 +127,8 @@ static int check_options(const struct comm_options *o, struct err *err)
 		wrong = "it has no store to meet in";
 	else if (o->host != NULL && strlen(o->host) >= COMM_HOST_MAX)
 		wrong = "its bind address is too long";
+	else if ((unsigned)o->transport >= COMM_TRANSPORT_COUNT)
+		wrong = "its transport is none";
 	else if (o->open_ms < 0 || o->open_ms > COMM_DEADLINE_MS_MAX || o->deadline_ms < 0 ||
 		o->deadline_ms > COMM_DEADLINE_MS_MAX)
 		wrong = "a deadline is out of range";
@@ -144,6 +147,18 @@ void comm_init(struct comm *c, const struct comm_ops *group_ops, const struct co
 	c->deadline_ms = o->deadline_ms > 0 ? o->deadline_ms : COMM_DEADLINE_MS;
 }
 
+static int open_wire(const struct comm_options *o, struct comm_wire **ret, struct err *err)
+{
+	int64_t open_ms = o->open_ms > 0 ? o->open_ms : COMM_OPEN_MS;
+	int64_t deadline_us = clock_mono_us(clock_system()) + open_ms * 1000;
+	int rc = ERR_UNAVAILABLE;
+	if (o->transport != COMM_TCP)
+		rc = comm_shm_open(o, deadline_us, ret, err);
+	if (rc != ERR_UNAVAILABLE || o->transport == COMM_SHM)
+		return rc;
+	return comm_gloo_open(o, deadline_us, ret, err);
+}
+
 int comm_open(const struct comm_options *o, struct comm **ret, struct err *err)
 {
 	int rc = check_options(o, err);
@@ -152,7 +167,7 @@ int comm_open(const struct comm_options *o, struct comm **ret, struct err *err)
 	if (o->size == 1)
 		return comm_none_open(o, ret, err);
 	struct comm_wire *wire = NULL;
-	rc = comm_gloo_open(o, &wire, err);
+	rc = open_wire(o, &wire, err);
 	return rc < 0 ? rc : comm_queue_open(o, wire, ret, err);
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Collectives between the ranks of a job. A struct comm is one group of ranks (an axis of a mesh is
- * a group); a rank is in as many groups as it likes. comm_none.c is the group of one rank,
- * comm_gloo joins several over TCP. A group may be used by any thread; its calls run in the order
- * they came in. */
+ * a group); a rank is in as many groups as it likes. comm_none.c is the group of one rank; several
+ * are joined by shared memory where all are on one machine, or over TCP. A group may be used by any
+ * thread; its calls run in the order they came in. */
 #pragma once
 
 #include "core/base/attr.h"
@@ -111,6 +111,13 @@ struct comm {
 
 struct comm_store; /* comm_store.h */
 
+enum comm_transport {
+	COMM_AUTO, /* shared memory where all ranks can, otherwise TCP */
+	COMM_SHM,
+	COMM_TCP, /* the only one that uses `host` */
+	COMM_TRANSPORT_COUNT,
+};
+
 struct comm_options {
 	const char *name; /* comm_store_key_is_valid; the same on every rank, once per store */
 	int rank, size;
@@ -118,6 +125,7 @@ struct comm_options {
 	const char *host;         /* bind address; NULL = "127.0.0.1" */
 	int64_t open_ms;          /* to find all the others; 0 = COMM_OPEN_MS */
 	int64_t deadline_ms;      /* of each call; 0 = COMM_DEADLINE_MS */
+	enum comm_transport transport; /* the same on every rank */
 	/* Before each collective all ranks compare call number, operation, type, count and root; what
 	 * differs is an error on every rank. Must be the same on every rank. Without it, ranks that
 	 * differ get wrong results, wait for their deadline, or end. */
@@ -132,7 +140,8 @@ enum { COMM_CHECK_DEFAULT = true };
 
 /* Joins the group: returns when every rank has come. A group of one needs no other, and no store.
  * INVALID_VALUE (options), TIMEOUT (a rank did not come in time), NETWORK, IO (the store),
- * UNAVAILABLE (more than one rank in a build without a transport). */
+ * UNAVAILABLE (the ranks are not all on one machine, and the transport is SHM or the build has no
+ * TCP). */
 int comm_open(const struct comm_options *o, struct comm **ret, struct err *err) must_check;
 /* Leaves it and frees it. What is not done is aborted. Never hangs: after a failure it returns at
  * once, otherwise it waits at most COMM_GOODBYE_MS for the others. No other thread may still use

@@ -14,6 +14,7 @@ enum {
 	PIECE_ALIGN = 4096,
 	SCRATCH_BYTES_MAX = 64 << 20,      /* pieces that wait to be summed: two for each rank */
 	BROADCAST_WHOLE_BYTES = 64 * 1024, /* up to here the root sends everything to everyone */
+	COPY_BYTES = 1 << 20,              /* between two looks at the deadline */
 };
 
 /* What a rank tells another before it does anything. */
@@ -54,10 +55,46 @@ static int start(struct comm_collect *k, struct flight *f, int peer, enum comm_s
 		.peer = peer, .slot = slot, .out = out, .data = (void *)data, .bytes = bytes
 	};
 	k->peer = peer;
-	int rc = k->wire->ops->start(k->wire, &m, &f->handles[f->count], err);
+	int rc = k->wire->ops->start(k->wire, &m, k->deadline_us, &f->handles[f->count], err);
 	if (rc == 0)
 		f->peers[f->count++] = peer;
 	return rc;
+}
+
+/* The nth piece that a rank sends for my part: it stays where the wire has it until it is summed.
+ */
+static int start_lent(struct comm_collect *k, struct flight *f, int peer, void *scratch,
+	int64_t bytes, struct err *err)
+{
+	if (bytes == 0)
+		return 0;
+	struct comm_message m = {
+		.peer = peer, .slot = COMM_SLOT_SCATTER, .lend = true, .data = scratch, .bytes = bytes
+	};
+	k->peer = peer;
+	int rc = k->wire->ops->start(k->wire, &m, k->deadline_us, &f->handles[f->count], err);
+	if (rc == 0)
+		f->peers[f->count++] = peer;
+	return rc;
+}
+
+/* Waits for what is lent; parts[r] is that of rank r. */
+static int borrow(struct comm_collect *k, struct flight *f, struct err *err)
+{
+	int rc = 0;
+	for (int i = 0; i < f->count && rc == 0; i++) {
+		k->peer = f->peers[i];
+		rc = k->wire->ops->borrow(
+			k->wire, f->handles[i], k->deadline_us, &k->parts[f->peers[i]], &k->peer, err);
+	}
+	return rc;
+}
+
+static void give_back(struct comm_collect *k, struct flight *f)
+{
+	for (int i = 0; i < f->count; i++)
+		k->wire->ops->give_back(k->wire, f->handles[i]);
+	f->count = 0;
 }
 
 static int finish(struct comm_collect *k, struct flight *f, struct err *err)
@@ -229,7 +266,7 @@ static int start_scatter(struct comm_collect *k, const struct cut *c, int64_t n,
 	int rc = finish(k, &k->out[n & 1], err);
 	for (int i = 1; i < k->size && rc == 0; i++) {
 		int from = other(k, i, false), to = other(k, i, true);
-		rc = start(k, &k->in[n & 1], from, COMM_SLOT_SCATTER, false, scratch_at(k, n, from),
+		rc = start_lent(k, &k->in[n & 1], from, scratch_at(k, n, from),
 			piece_count(c, k->rank, n) * c->unit, err);
 		if (rc == 0)
 			rc = start(k, &k->out[n & 1], to, COMM_SLOT_SCATTER, true, piece_at(c, to, n),
@@ -272,14 +309,14 @@ static int reduce(struct comm_collect *k, const struct cut *c, const struct comm
 		if (n + 1 < pieces)
 			rc = start_scatter(k, c, n + 1, err);
 		if (rc == 0)
-			rc = finish(k, &k->in[n & 1], err);
+			rc = borrow(k, &k->in[n & 1], err);
 		if (rc < 0)
 			break;
-		for (int r = 0; r < k->size; r++)
-			k->parts[r] = r == k->rank ? piece_at(c, r, n) : scratch_at(k, n, r);
+		k->parts[k->rank] = piece_at(c, k->rank, n);
 		void *into =
 			all != NULL ? piece_at(all, k->rank, n) : (char *)a->recv + n * c->piece * c->unit;
 		comm_reduce_parts(a->type, a->reduce, into, k->parts, k->size, piece_count(c, k->rank, n));
+		give_back(k, &k->in[n & 1]);
 		if (all != NULL)
 			rc = start_gather(k, all, n, err);
 	}
@@ -326,6 +363,23 @@ static int64_t lane_begin(const struct lane *l, int r)
 	return begin * l->unit;
 }
 
+/* What a rank sends to itself. The pages of `into` may come one by one, as the kernel finds them:
+ * the deadline does not wait for the last. */
+static int copy_own(
+	struct comm_collect *k, char *into, const char *mine, int64_t bytes, struct err *err)
+{
+	if (into == mine)
+		return 0;
+	for (int64_t begin = 0; begin < bytes; begin += COPY_BYTES) {
+		memcpy(into + begin, mine + begin, (size_t)num_min(COPY_BYTES, bytes - begin));
+		k->peer = -1;
+		int rc = k->wire->ops->check(k->wire, k->deadline_us, err);
+		if (rc < 0)
+			return rc;
+	}
+	return 0;
+}
+
 static int exchange(
 	struct comm_collect *k, const struct lane *out, const struct lane *in, struct err *err)
 {
@@ -339,10 +393,9 @@ static int exchange(
 				count_of(out->counts, out->count, to) * out->unit, err);
 	}
 	int64_t own = count_of(in->counts, in->count, k->rank) * in->unit;
-	char *into = in->data + lane_begin(in, k->rank);
-	const char *mine = out->data + lane_begin(out, k->rank);
-	if (own > 0 && into != mine)
-		memcpy(into, mine, (size_t)own);
+	if (rc == 0 && own > 0)
+		rc = copy_own(
+			k, in->data + lane_begin(in, k->rank), out->data + lane_begin(out, k->rank), own, err);
 	if (rc == 0)
 		rc = finish(k, &k->in[0], err);
 	return rc < 0 ? rc : finish(k, &k->out[0], err);
@@ -470,8 +523,8 @@ int comm_collect_create(const struct comm_options *o, struct comm_wire *wire,
 	k->rank = o->rank;
 	k->size = o->size;
 	k->check = o->check;
-	k->piece_bytes =
-		num_min(PIECE_BYTES_MAX, SCRATCH_BYTES_MAX / 2 / o->size / PIECE_ALIGN * PIECE_ALIGN);
+	k->piece_bytes = num_min(num_min(PIECE_BYTES_MAX, wire->piece_bytes),
+		SCRATCH_BYTES_MAX / 2 / o->size / PIECE_ALIGN * PIECE_ALIGN);
 	k->sent = calloc(size, sizeof(*k->sent));
 	k->received = calloc(size, sizeof(*k->received));
 	k->mine = calloc(size, sizeof(*k->mine));

@@ -33,9 +33,13 @@ using steady = std::chrono::steady_clock; /* CLOCK_MONOTONIC */
 using gloo::transport::UnboundBuffer;
 
 constexpr uint32_t hello_magic = 0x54794331; /* changes with what ranks say to each other */
-/* How often a wait looks whether its rank is still there. Gloo tells a buffer that waits for its
- * turn that the connection is lost, but not one whose bytes are under way. */
+/* How often a wait looks whether its rank is still there, and at the clock. Gloo tells a buffer
+ * that waits for its turn that the connection is lost, but not one whose bytes are under way. */
 constexpr std::chrono::milliseconds pulse(20);
+/* Gloo's own deadlines never come: they close all connections before we have told anyone why. */
+constexpr std::chrono::milliseconds never(COMM_DEADLINE_MS_MAX);
+/* Gloo writes as long as the peer reads, and cannot be told to stop before the end of a piece. */
+constexpr int64_t piece_bytes = 1 << 20;
 constexpr uint64_t canary_slot = COMM_SLOT_COUNT;
 constexpr size_t address_max = gloo::transport::Address::kMaxByteSize;
 
@@ -113,6 +117,7 @@ struct message {
 	std::unique_ptr<UnboundBuffer> buffer;
 	int peer;
 	bool out;
+	int64_t pieces; /* not yet through */
 };
 
 struct wire {
@@ -160,20 +165,40 @@ struct wire {
 
 /* ------------------------------------------------------------------ messages */
 
-int start(struct comm_wire *w, const struct comm_message *m, int *ret_handle, struct err *err)
+int check(struct comm_wire *w, int64_t deadline_us, struct err *err)
+{
+	struct wire *self = reinterpret_cast<struct wire *>(w);
+	std::lock_guard<std::mutex> hold(self->lock);
+	if (self->interrupted)
+		return err_set(err, ERR_CANCELLED, nullptr, "interrupted");
+	if (now_us() >= deadline_us)
+		return err_set(err, ERR_TIMEOUT, nullptr, "the deadline passed");
+	return 0;
+}
+
+int start(struct comm_wire *w, const struct comm_message *m, int64_t deadline_us, int *ret_handle,
+	struct err *err)
 {
 	struct wire *self = reinterpret_cast<struct wire *>(w);
 	try {
 		if (self->unused.empty())
 			return err_set(err, ERR_OVERLOADED, nullptr, "too many messages are in flight");
-		auto buffer = self->ranks->createUnboundBuffer(m->data, static_cast<size_t>(m->bytes));
-		if (m->out)
-			buffer->send(m->peer, m->slot, 0, static_cast<size_t>(m->bytes));
-		else
-			buffer->recv(m->peer, m->slot, 0, static_cast<size_t>(m->bytes));
 		int handle = self->unused.back();
+		message &into = self->flight[static_cast<size_t>(handle)];
+		into = { self->ranks->createUnboundBuffer(m->data, static_cast<size_t>(m->bytes)), m->peer,
+			m->out, 0 };
+		for (int64_t at = 0; at < m->bytes; at += piece_bytes) {
+			int rc = at > 0 ? check(w, deadline_us, err) : 0;
+			if (rc < 0)
+				return rc;
+			auto bytes = static_cast<size_t>(std::min(piece_bytes, m->bytes - at));
+			if (m->out)
+				into.buffer->send(m->peer, m->slot, static_cast<size_t>(at), bytes);
+			else
+				into.buffer->recv(m->peer, m->slot, static_cast<size_t>(at), bytes);
+			into.pieces++;
+		}
 		self->unused.pop_back();
-		self->flight[static_cast<size_t>(handle)] = { std::move(buffer), m->peer, m->out };
 		*ret_handle = handle;
 		return 0;
 	} catch (...) {
@@ -181,15 +206,9 @@ int start(struct comm_wire *w, const struct comm_message *m, int *ret_handle, st
 	}
 }
 
-/* At least a millisecond, as Gloo takes less for no limit; what has come is taken all the same. */
-std::chrono::milliseconds until(int64_t deadline_us)
-{
-	return std::chrono::milliseconds(std::max<int64_t>(1, (deadline_us - now_us() + 999) / 1000));
-}
-
 /* Throws when any rank is gone, and says which: a rank that is here but waits for the lost one
  * would keep us waiting with it. */
-void look_around(struct wire *self, int64_t deadline_us, int &ret_peer)
+void look_around(struct wire *self, int &ret_peer)
 {
 	int peer = ret_peer;
 	for (size_t r = 0; r < self->canaries.size(); r++) {
@@ -197,12 +216,12 @@ void look_around(struct wire *self, int64_t deadline_us, int &ret_peer)
 			continue;
 		ret_peer = static_cast<int>(r);
 		self->canaries[r]->abortWaitRecv(); /* do not wait */
-		(void)self->canaries[r]->waitRecv(until(deadline_us));
+		(void)self->canaries[r]->waitRecv(never);
 	}
 	ret_peer = peer;
 }
 
-/* One wait, to the next pulse. *ret_done without an error: the message is through. */
+/* One wait for a piece, to the next pulse. */
 int wait_once(struct wire *self, message &m, int64_t deadline_us, bool &ret_done, int &ret_peer,
 	struct err *err)
 {
@@ -215,32 +234,58 @@ int wait_once(struct wire *self, message &m, int64_t deadline_us, bool &ret_done
 		self->waiting_out = m.out;
 	}
 	try {
-		/* After a timeout Gloo closes all pairs of the context: nothing comes any more. */
-		ret_done =
-			m.out ? m.buffer->waitSend(until(deadline_us)) : m.buffer->waitRecv(until(deadline_us));
+		ret_done = m.out ? m.buffer->waitSend(never) : m.buffer->waitRecv(never);
 		if (!ret_done)
-			look_around(self, deadline_us, ret_peer);
+			look_around(self, ret_peer);
 	} catch (...) {
-		rc = caught(err, now_us() >= deadline_us ? ERR_TIMEOUT : ERR_NETWORK);
+		rc = caught(err, ERR_NETWORK);
 	}
-	std::lock_guard<std::mutex> hold(self->lock);
-	self->waiting = nullptr;
-	return rc;
+	{
+		std::lock_guard<std::mutex> hold(self->lock);
+		self->waiting = nullptr;
+	}
+	return rc < 0 || ret_done ? rc : check(&self->base, deadline_us, err);
 }
 
-int finish(struct comm_wire *w, int handle, int64_t deadline_us, int *ret_peer, struct err *err)
+int await(struct comm_wire *w, int handle, int64_t deadline_us, int *ret_peer, struct err *err)
 {
 	struct wire *self = reinterpret_cast<struct wire *>(w);
 	message &m = self->flight[static_cast<size_t>(handle)];
 	*ret_peer = m.peer;
-	for (bool done = false; !done;) {
+	while (m.pieces > 0) {
+		bool done = false;
 		int rc = wait_once(self, m, deadline_us, done, *ret_peer, err);
+		if (done && --m.pieces > 0)
+			rc = check(w, deadline_us, err);
 		if (rc < 0)
 			return rc;
 	}
-	m.buffer.reset();
-	self->unused.push_back(handle);
 	return 0;
+}
+
+void forget(struct comm_wire *w, int handle)
+{
+	struct wire *self = reinterpret_cast<struct wire *>(w);
+	self->flight[static_cast<size_t>(handle)].buffer.reset();
+	self->unused.push_back(handle);
+}
+
+int finish(struct comm_wire *w, int handle, int64_t deadline_us, int *ret_peer, struct err *err)
+{
+	int rc = await(w, handle, deadline_us, ret_peer, err);
+	if (rc == 0)
+		forget(w, handle);
+	return rc;
+}
+
+int borrow(struct comm_wire *w, int handle, int64_t deadline_us, const void **ret_data,
+	int *ret_peer, struct err *err)
+{
+	struct wire *self = reinterpret_cast<struct wire *>(w);
+	int rc = await(w, handle, deadline_us, ret_peer, err);
+	if (rc == 0)
+		*ret_data = self->flight[static_cast<size_t>(handle)].buffer->ptr;
+	return rc;
 }
 
 void interrupt(struct comm_wire *w)
@@ -390,15 +435,15 @@ int connect(const struct comm_options *o, context &ranks, int64_t deadline_us, s
 	return 0;
 }
 
-int open(const struct comm_options *o, std::unique_ptr<struct wire> &w, struct err *err)
+int open(const struct comm_options *o, int64_t deadline_us, std::unique_ptr<struct wire> &w,
+	struct err *err)
 {
 	signals_blocked blocked;
-	int64_t deadline_us = now_us() + open_ms(o) * 1000;
 	gloo::transport::tcp::attr where;
 	where.hostname = o->host != nullptr ? o->host : "127.0.0.1";
 	auto device = gloo::transport::tcp::CreateDevice(where);
 	auto transport = device->createContext(o->rank, o->size);
-	transport->setTimeout(std::chrono::milliseconds(COMM_DEADLINE_MS_MAX)); /* ours come first */
+	transport->setTimeout(never);
 	int rc = publish(o, *transport, err);
 	if (rc < 0)
 		return rc;
@@ -427,13 +472,15 @@ int open(const struct comm_options *o, std::unique_ptr<struct wire> &w, struct e
 
 } // namespace
 
-extern "C" int comm_gloo_open(const struct comm_options *o, struct comm_wire **ret, struct err *err)
+extern "C" int comm_gloo_open(
+	const struct comm_options *o, int64_t deadline_us, struct comm_wire **ret, struct err *err)
 {
-	static const struct comm_wire_ops ops = { start, finish, interrupt, drop, destroy };
+	static const struct comm_wire_ops ops = { start, finish, borrow, forget, check, interrupt, drop,
+		destroy };
 	try {
 		auto w = std::make_unique<struct wire>();
-		w->base.ops = &ops;
-		int rc = open(o, w, err);
+		w->base = { &ops, piece_bytes };
+		int rc = open(o, deadline_us, w, err);
 		if (rc < 0)
 			return rc;
 		*ret = &w.release()->base;

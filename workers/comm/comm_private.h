@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What the files of this room share: checked arguments, the reductions, and the wire, which is all
- * that a transport between several ranks has to bring (comm_gloo.cc; the collectives above it are
- * comm_collect.c). */
+ * that a transport between several ranks has to bring (comm_shm.c within a machine, comm_gloo.cc
+ * over TCP; the collectives above it are comm_collect.c). */
 #pragma once
 
 #include "workers/comm/comm.h"
@@ -41,23 +41,33 @@ enum comm_slot {
 struct comm_message {
 	int peer;
 	enum comm_slot slot;
-	bool out; /* data goes to peer, else comes from it */
+	bool out;  /* data goes to peer, else comes from it */
+	bool lend; /* comes in: to be borrowed, not finished */
 	void *data;
 	int64_t bytes;
 };
 
 struct comm_wire;
 
-/* One thread starts and finishes; interrupt may come from any. */
+/* One thread starts and finishes; interrupt may come from any. The deadline is on CLOCK_MONOTONIC.
+ * An error is NETWORK (a rank is lost), TIMEOUT (the deadline) or CANCELLED (interrupted). After it
+ * the wire still holds its connections, and can only be dropped. */
 struct comm_wire_ops {
-	/* Never waits for the peer. NETWORK: it is lost. */
-	int (*start)(struct comm_wire *w, const struct comm_message *m, int *ret_handle,
-		struct err *err) must_check;
-	/* Waits for the message, then forgets the handle. Out: the data may change. NETWORK, TIMEOUT
-	 * (deadline_us, CLOCK_MONOTONIC), CANCELLED (interrupted). After an error the wire can only be
-	 * dropped, and *ret_peer is the rank that was waited for, or the one that is lost. */
+	/* Never waits for the peer. */
+	int (*start)(struct comm_wire *w, const struct comm_message *m, int64_t deadline_us,
+		int *ret_handle, struct err *err) must_check;
+	/* Waits for the message, then forgets the handle. Out: the data may change. After an error
+	 * *ret_peer is the rank that was waited for, or the one that is lost. */
 	int (*finish)(struct comm_wire *w, int handle, int64_t deadline_us, int *ret_peer,
 		struct err *err) must_check;
+	/* As finish, of a message that is lent: *ret_data is where it lies, in its own data or in the
+	 * wire's memory, until it is given back, which forgets the handle. What the same rank sends
+	 * behind it waits for that. */
+	int (*borrow)(struct comm_wire *w, int handle, int64_t deadline_us, const void **ret_data,
+		int *ret_peer, struct err *err) must_check;
+	void (*give_back)(struct comm_wire *w, int handle);
+	/* For long work in between: TIMEOUT or CANCELLED when there is no use in going on. */
+	int (*check)(struct comm_wire *w, int64_t deadline_us, struct err *err) must_check;
 	/* The finish that is waiting, and every later one, is CANCELLED. Never waits. */
 	void (*interrupt)(struct comm_wire *w);
 	/* Forgets all messages (no data is touched afterwards) and closes the connections. */
@@ -67,11 +77,15 @@ struct comm_wire_ops {
 
 struct comm_wire {
 	const struct comm_wire_ops *ops;
+	int64_t piece_bytes; /* what it likes a long transfer to be cut into */
 };
 
-/* Connects to all ranks of the group. */
-int comm_gloo_open(
-	const struct comm_options *o, struct comm_wire **ret, struct err *err) must_check;
+/* Connect to all ranks of the group, by deadline_us (CLOCK_MONOTONIC). Shared memory is UNAVAILABLE
+ * on all ranks where one cannot have it. */
+int comm_shm_open(const struct comm_options *o, int64_t deadline_us, struct comm_wire **ret,
+	struct err *err) must_check;
+int comm_gloo_open(const struct comm_options *o, int64_t deadline_us, struct comm_wire **ret,
+	struct err *err) must_check;
 /* A group over a wire, which it takes over (also when it fails). */
 int comm_queue_open(const struct comm_options *o, struct comm_wire *wire, struct comm **ret,
 	struct err *err) must_check;

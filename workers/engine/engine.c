@@ -34,9 +34,12 @@ static int prepare_host(struct engine *e, struct err *err)
 		running += p->params[i].role == PLAN_STATE ? p->params[i].count : 0;
 	if (engine_is_language(e))
 		scratch = p->params[p->head].shape[1];
-	e->running = calloc((size_t)running + 1, sizeof(float));
+	size_t each = (size_t)p->micro_steps + 1, ranks = (size_t)plan_mesh_size(&p->mesh);
+	e->running = calloc(2 * (size_t)running + 1, sizeof(float));
 	e->scratch = calloc((size_t)scratch, sizeof(float));
-	if (!e->running || !e->scratch)
+	e->tickets = calloc((size_t)p->ticket_count + 1, sizeof(*e->tickets));
+	e->numbers = calloc(each * (1 + ranks), sizeof(*e->numbers));
+	if (!e->running || !e->scratch || !e->tickets || !e->numbers)
 		return err_set(err, ERR_NO_MEMORY, NULL, "no memory for the engine");
 	return 0;
 }
@@ -85,6 +88,9 @@ void engine_destroy(struct engine *e)
 	if (e->loader)
 		loader_close(e->loader);
 	free(e->segments);
+	free(e->bucket_segments);
+	free(e->tickets);
+	free(e->numbers);
 	free(e->slots);
 	free(e->running);
 	free(e->scratch);
@@ -98,6 +104,27 @@ void engine_destroyp(struct engine **e)
 {
 	engine_destroy(*e);
 	*e = NULL;
+}
+
+int engine_join(struct engine *e, struct mesh *mesh, struct err *err)
+{
+	const struct plan_mesh *plan = &e->plan->mesh, *place = &mesh->place;
+	if (place->data != plan->data || place->tensor != plan->tensor ||
+		place->pipeline != plan->pipeline || plan_mesh_rank(place) != plan_mesh_rank(plan))
+		return err_set(err, ERR_CONFLICT, NULL,
+			"rank %d of %d x %d x %d ranks has the plan of rank %d of %d x %d x %d",
+			plan_mesh_rank(place), place->data, place->tensor, place->pipeline,
+			plan_mesh_rank(plan), plan->data, plan->tensor, plan->pipeline);
+	e->mesh = mesh;
+	return 0;
+}
+
+/* A plan of several ranks cannot run alone. */
+int engine_check_joined(const struct engine *e, struct err *err)
+{
+	if (plan_mesh_size(&e->plan->mesh) > 1 && e->mesh == NULL)
+		return err_set(err, ERR_CONFLICT, NULL, "the other ranks have not been joined");
+	return engine_exec_failed(e, err);
 }
 
 static int check_images(
@@ -136,6 +163,7 @@ static int open_loader(
 	const struct engine *e, const struct data *training, struct loader **ret, struct err *err)
 {
 	struct loader_options o = { .micro_batch = e->plan->micro_batch,
+		.stride = e->plan->micro_batch * e->plan->mesh.data,
 		.seed = (uint64_t)e->spec->seed,
 		.shuffle = e->spec->data.shuffle,
 		.threads = sysconf(_SC_NPROCESSORS_ONLN) > 1 ? 1 : 0,

@@ -17,6 +17,7 @@
 
 struct engine;
 struct backend;
+struct mesh;
 
 /* The CPU backend (OpenMP) for activations of the plan's type, for the best instruction set that
  * this processor has. */
@@ -30,9 +31,15 @@ int engine_create(const struct job_spec *spec, const struct plan *plan,
 void engine_destroy(struct engine *e);
 void engine_destroyp(struct engine **e);
 
+/* Joins the other ranks of the plan's mesh; borrowed until engine_destroy. A plan of several ranks
+ * needs it before anything else. All ranks then make the same calls in the same order: those that
+ * say so below wait for each other. CONFLICT when the place is not the plan's. A failure between
+ * ranks (comm.h) stays: every later call returns it. */
+int engine_join(struct engine *e, struct mesh *mesh, struct err *err) must_check;
+
 /* Fresh parameters by the plan's rules from the spec's seed; optimizer state zero, step 0. Each
- * parameter's values depend on the seed and its place in the plan alone. */
-void engine_init_params(struct engine *e);
+ * parameter's values depend on the seed and its place in the plan alone. All ranks call it. */
+int engine_init_params(struct engine *e, struct err *err) must_check;
 
 /* Attaches data sets (borrowed until engine_destroy or the next attach). validation may be NULL.
  * INVALID_DATA when their shape is not the plan's. Steps are the caller's: plan_set_dataset first.
@@ -57,11 +64,12 @@ struct engine_step {
 						   * count; the trainer fails the job (nan_loss) */
 };
 
-/* One optimizer step over the next batch. May be called past the plan's total_steps (the schedule
+/* One optimizer step over the next batch, on all ranks; what it returns is the same on all but the
+ * wait. May be called past the plan's total_steps (the schedule
  * stays at its end). */
 int engine_step(struct engine *e, struct engine_step *ret, struct err *err) must_check;
 
-/* The whole validation set with the present weights. Leaves the training state untouched. */
+/* The whole validation set with the present weights, on all ranks. Leaves the training state untouched. */
 struct engine_evaluation {
 	double loss;          /* mean, nats per token or sample; regression: mean squared error */
 	double bits_per_byte; /* text; otherwise 0 */
@@ -110,14 +118,17 @@ struct engine_tensor {
 	enum plan_role role;
 	int rank;
 	int64_t shape[PLAN_RANK_MAX];
+	/* The elements [begin, begin + count) that this rank keeps, in row-major order; all of them
+	 * where the plan does not cut the parameter. bytes are theirs. */
+	int64_t begin, count;
 	int64_t bytes;
 	void *data;
 };
 int engine_tensor_count(const struct engine *e);
 void engine_tensor_at(struct engine *e, int i, struct engine_tensor *ret);
 
-/* Rounds the masters into what the operations read. */
-void engine_parameters_changed(struct engine *e);
+/* Rounds the masters into what the operations read. All ranks call it. */
+int engine_parameters_changed(struct engine *e, struct err *err) must_check;
 
 /* Language models: runs the forward pass over `count` tokens (<= sequence_length) in slot 0 and
  * writes the logits of the last of them, fp32 [vocabulary]. For sampling and for tests. */

@@ -30,6 +30,7 @@ static void evaluate_batch(struct engine *e, int64_t first, int64_t total, struc
 	for (int64_t i = count; i < p->micro_batch; i++)
 		data_blank(e->validation, i, &b);
 	engine_exec(e, 0, p->backward_begin);
+	engine_exec_settle(e); /* weights that the backward pass would have read */
 	t->loss += engine_step_row_sum(e, p->row_loss);
 	if (p->task != SPEC_REGRESSION)
 		t->hits += engine_step_row_sum(e, p->row_hit);
@@ -50,6 +51,9 @@ int engine_evaluate(struct engine *e, engine_progress_fn on_progress, void *ctx,
 {
 	if (!e->validation)
 		return err_set(err, ERR_CONFLICT, NULL, "no validation data is attached");
+	int rc = engine_check_joined(e, err);
+	if (rc)
+		return rc;
 	engine_evaluate_begin(e);
 	const struct data_info *info = data_info(e->validation);
 	int64_t total = data_evaluation_samples(e->validation);
@@ -58,6 +62,9 @@ int engine_evaluate(struct engine *e, engine_progress_fn on_progress, void *ctx,
 		if (on_progress && !on_progress(ctx, i, total))
 			return err_set(err, ERR_CANCELLED, NULL, "the evaluation was stopped");
 		evaluate_batch(e, i, total, &t);
+		rc = engine_exec_failed(e, err);
+		if (rc)
+			return rc;
 	}
 	bool language = engine_is_language(e);
 	int64_t rows = language ? info->tokens : info->samples;

@@ -27,6 +27,12 @@ struct backend_workspace engine_exec_workspace(const struct engine *e, const str
 		e->plan->buffers[op->workspace].bytes };
 }
 
+/* With ZeRO 2 and 3 each micro-batch makes its gradients anew. */
+static bool overwrites_now(const struct engine *e, const struct plan_op *op)
+{
+	return op->overwrites && (e->micro == 0 || e->plan->mesh.zero >= 2);
+}
+
 #define OPERAND(i) engine_exec_operand(e, op, i)
 
 static void cast(struct engine *e, const struct plan_op *op)
@@ -188,7 +194,7 @@ static void classifier(struct engine *e, const struct plan_op *op)
 		.row_hit = OPERAND(4),
 		.dx = OPERAND(5),
 		.dw = OPERAND(6),
-		.overwrite = op->overwrites && e->micro == 0,
+		.overwrite = overwrites_now(e, op),
 		.scale = e->row_scale,
 		.smoothing = smoothing(e),
 		.ws = engine_exec_workspace(e, op) });
@@ -246,7 +252,7 @@ static void linear_backward_weight(struct engine *e, const struct plan_op *op)
 		.dy = OPERAND(1),
 		.dw = OPERAND(2),
 		.db = OPERAND(3),
-		.overwrite = op->overwrites && e->micro == 0,
+		.overwrite = overwrites_now(e, op),
 		.ws = engine_exec_workspace(e, op) });
 }
 
@@ -339,6 +345,8 @@ int engine_exec_prepare(struct engine *e, struct err *err)
 		engine_exec_fn fn = exec_table[k];
 		if (!fn)
 			fn = engine_exec_vision((enum plan_op_kind)k);
+		if (!fn)
+			fn = engine_exec_comm((enum plan_op_kind)k);
 		e->run[k] = fn ? fn : engine_exec_optimize((enum plan_op_kind)k);
 	}
 	for (int i = 0; i < e->plan->op_count; i++)
@@ -357,9 +365,11 @@ static int64_t now_ns(void)
 
 void engine_exec(struct engine *e, int begin, int end)
 {
-	bool trace = e->trace && e->train;
-	for (int i = begin; i < end; i++) {
+	bool trace = e->trace && e->train, last = e->micro == e->plan->micro_steps - 1;
+	for (int i = begin; i < end && e->failure.code == 0; i++) {
 		const struct plan_op *op = &e->plan->ops[i];
+		if (op->last_micro && !last)
+			continue;
 		int64_t start = trace ? now_ns() : 0;
 		e->run[op->kind](e, op);
 		if (trace)

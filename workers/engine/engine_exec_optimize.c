@@ -8,15 +8,22 @@
 
 #define OPERAND(i) engine_exec_operand(e, op, i)
 
+/* Of gradients that all data ranks have, the first one tells the squares. */
+static bool counts(const struct engine *e, const struct plan_op *op)
+{
+	return !op->replicated || e->plan->mesh.data_rank == 0;
+}
+
 static void gradient_norm(struct engine *e, const struct plan_op *op)
 {
 	double *partial = engine_exec_workspace(e, op).data;
-	e->grad_square += e->backend->square_sum(op->dim[0], OPERAND(0), partial);
+	if (counts(e, op))
+		e->grad_square += e->backend->square_sum(op->dim[0], OPERAND(0), partial);
 }
 
 static void sparse_reduce(struct engine *e, const struct plan_op *op)
 {
-	e->grad_square += e->backend->sparse_reduce(&(struct backend_sparse){ .samples = op->dim[0],
+	double square = e->backend->sparse_reduce(&(struct backend_sparse){ .samples = op->dim[0],
 		.lookups = op->dim[1],
 		.d = op->dim[2],
 		.table_rows = op->dim[3],
@@ -26,6 +33,17 @@ static void sparse_reduce(struct engine *e, const struct plan_op *op)
 		.sums = OPERAND(3),
 		.count = OPERAND(4),
 		.ws = engine_exec_workspace(e, op) });
+	if (counts(e, op))
+		e->grad_square += square;
+}
+
+/* The update of a bucket has the bucket's segments, that of the flat ranges all. */
+static void set_segments(const struct engine *e, const struct plan_op *op, struct backend_update *d)
+{
+	int first = op->bucket < 0 ? 0 : e->bucket_segments[op->bucket];
+	int end = op->bucket < 0 ? e->segment_count : e->bucket_segments[op->bucket + 1];
+	d->segments = e->segments + first;
+	d->segment_count = end - first;
 }
 
 /* What all updates of a step have in common. */
@@ -46,8 +64,7 @@ static struct backend_update update_of(const struct engine *e)
 static void adamw(struct engine *e, const struct plan_op *op)
 {
 	struct backend_update d = update_of(e);
-	d.segments = e->segments;
-	d.segment_count = e->segment_count;
+	set_segments(e, op, &d);
 	d.w = OPERAND(0);
 	d.g = OPERAND(1);
 	d.m = OPERAND(2);
@@ -59,8 +76,7 @@ static void adamw(struct engine *e, const struct plan_op *op)
 static void sgd(struct engine *e, const struct plan_op *op)
 {
 	struct backend_update d = update_of(e);
-	d.segments = e->segments;
-	d.segment_count = e->segment_count;
+	set_segments(e, op, &d);
 	d.w = OPERAND(0);
 	d.g = OPERAND(1);
 	d.m = OPERAND(2);
@@ -140,13 +156,40 @@ static void add_segment(struct engine *e, struct backend_segment s)
 		e->segments[e->segment_count++] = s;
 }
 
+static bool is_update(enum plan_op_kind kind)
+{
+	return kind == PLAN_OP_ADAMW || kind == PLAN_OP_SGD || kind == PLAN_OP_SPARSE_ADAMW ||
+		kind == PLAN_OP_SPARSE_SGD || kind == PLAN_OP_AVERAGE;
+}
+
+/* The own part of a bucket, cut where parameters begin. */
+static void bucket_segments(struct engine *e, const struct plan_bucket *k)
+{
+	const struct plan *p = e->plan;
+	int64_t own = p->mesh.data_rank * k->shard;
+	for (int i = k->first; i < k->end; i++) {
+		const struct plan_param *pr = &p->params[p->bucket_params[i]];
+		int64_t begin = i == k->first ? 0 : pr->bucket_begin, end = k->count;
+		if (i + 1 < k->end)
+			end = p->params[p->bucket_params[i + 1]].bucket_begin;
+		begin = begin > own ? begin - own : 0;
+		end = end - own < k->shard ? end - own : k->shard;
+		if (begin < end)
+			e->segments[e->segment_count++] = (struct backend_segment){ .begin = begin,
+				.end = end,
+				.weights = k->own_master >= 0 ? begin : -1,
+				.decay = pr->decay ? (float)e->spec->hyper.weight_decay : 0.0f };
+	}
+}
+
 int engine_exec_optimize_prepare(struct engine *e, struct err *err)
 {
 	const struct plan *p = e->plan;
 	const int64_t pad = PLAN_ALIGN_BYTES / (int64_t)sizeof(float);
 	const int64_t base = weights_base(p);
 	e->segments = calloc((size_t)p->param_count, sizeof(*e->segments));
-	if (!e->segments)
+	e->bucket_segments = calloc((size_t)p->bucket_count + 1, sizeof(*e->bucket_segments));
+	if (!e->segments || !e->bucket_segments)
 		return err_set(err, ERR_NO_MEMORY, NULL, "no memory for the parameters' table");
 	for (int i = 0; i < p->param_count; i++) {
 		const struct plan_param *pr = &p->params[i];
@@ -160,10 +203,14 @@ int engine_exec_optimize_prepare(struct engine *e, struct err *err)
 				.weights = rounded ? (w->offset - base) / plan_type_bytes(w->type) : -1,
 				.decay = pr->decay ? (float)e->spec->hyper.weight_decay : 0.0f });
 	}
+	for (int i = 0; i < p->bucket_count; i++) {
+		e->bucket_segments[i] = e->segment_count;
+		if (p->buckets[i].trained)
+			bucket_segments(e, &p->buckets[i]);
+		e->bucket_segments[i + 1] = e->segment_count;
+	}
 	e->update_begin = p->optimize_begin;
-	while (e->update_begin < p->op_count &&
-		(p->ops[e->update_begin].kind == PLAN_OP_GRADIENT_NORM ||
-			p->ops[e->update_begin].kind == PLAN_OP_SPARSE_REDUCE))
+	while (e->update_begin < p->op_count && !is_update(p->ops[e->update_begin].kind))
 		e->update_begin++;
 	return 0;
 }

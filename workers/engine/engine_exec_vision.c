@@ -2,10 +2,9 @@
  * Executes the operations of images and of click-through tables. Called by engine_exec.c. */
 #include "workers/engine/engine_private.h"
 
-#define OPERAND(i) engine_exec_operand(e, op, i)
+#include <math.h>
 
-/* torch.nn.BatchNorm2d's default. */
-static const float running_momentum = 0.1f;
+#define OPERAND(i) engine_exec_operand(e, op, i)
 
 static struct backend_conv conv_shape(const struct engine *e, const struct plan_op *op)
 {
@@ -54,12 +53,17 @@ static void conv_backward_weight(struct engine *e, const struct plan_op *op)
 	e->backend->conv_backward_weight(&d);
 }
 
+/* Several data ranks: each moves its statistics, from zero, by what this micro-batch of the step
+ * weighs at the step's end (engine_exec_comm.c, running). */
 static void batchnorm(struct engine *e, const struct plan_op *op)
 {
+	const struct plan_mesh *m = &e->plan->mesh;
+	double left = 1 - ENGINE_RUNNING_MOMENTUM;
 	e->backend->batchnorm(&(struct backend_batchnorm){ .rows = op->dim[0],
 		.c = op->dim[1],
 		.eps = (float)op->scalar,
-		.momentum = running_momentum,
+		.keep = m->data > 1 ? pow(left, m->data) : left,
+		.add = ENGINE_RUNNING_MOMENTUM * (m->data > 1 ? pow(left, m->data - 1 - m->data_rank) : 1),
 		.train = e->train,
 		.update_running = e->train && !op->recompute,
 		.act = op->act,
@@ -156,7 +160,7 @@ static void embedding_bag(struct engine *e, const struct plan_op *op)
 /* Each micro-batch has its own part of the step's ids and gradients. */
 static void sparse_store(struct engine *e, const struct plan_op *op)
 {
-	int64_t first = e->micro * op->dim[0];
+	int64_t first = engine_micro_index(e, e->micro) * op->dim[0];
 	e->backend->sparse_store(&(struct backend_bag){ .samples = op->dim[0],
 		.lookups = op->dim[1],
 		.d = op->dim[2],

@@ -17,38 +17,50 @@ static void put(
 		e->backend->from_f32(count, x, to);
 }
 
-static void draw(const struct engine *e, const struct plan_param *p, uint64_t key)
+/* Elements [block * ENGINE_DRAW_BLOCK, ...) of a parameter, as far as they are in the piece. */
+static void draw_block(const struct engine *e, const struct plan_param *p,
+	const struct engine_piece *piece, uint64_t key, int64_t block)
 {
-	const struct plan_buffer *b = &e->plan->buffers[engine_tensor_exact(p)];
-	char *to = engine_buffer(e, engine_tensor_exact(p));
-	int64_t blocks = (p->count + ENGINE_DRAW_BLOCK - 1) / ENGINE_DRAW_BLOCK;
-#pragma omp parallel for schedule(static)
-	for (int64_t i = 0; i < blocks; i++) {
-		float x[ENGINE_DRAW_BLOCK] __attribute__((aligned(64)));
-		int64_t begin = i * ENGINE_DRAW_BLOCK;
-		int64_t count = p->count - begin < ENGINE_DRAW_BLOCK ? p->count - begin : ENGINE_DRAW_BLOCK;
-		if (p->init == PLAN_INIT_NORMAL)
-			engine_draw_normal(key, i, (float)p->init_scale, x);
-		else
-			engine_draw_uniform(key, i, (float)p->init_scale, x);
-		put(e, b->type, to + begin * plan_type_bytes(b->type), count, x);
-	}
+	float x[ENGINE_DRAW_BLOCK] __attribute__((aligned(64)));
+	int64_t first = block * ENGINE_DRAW_BLOCK;
+	int64_t begin = first > piece->begin ? first : piece->begin;
+	int64_t end = piece->begin + piece->count;
+	if (end > first + ENGINE_DRAW_BLOCK)
+		end = first + ENGINE_DRAW_BLOCK;
+	enum plan_type type = e->plan->buffers[piece->buffer].type;
+	char *to = engine_piece_data(e, piece);
+	if (p->init == PLAN_INIT_NORMAL)
+		engine_draw_normal(key, block, (float)p->init_scale, x);
+	else
+		engine_draw_uniform(key, block, (float)p->init_scale, x);
+	put(e, type, to + (begin - piece->begin) * plan_type_bytes(type), end - begin,
+		x + (begin - first));
 }
 
-static void fill(const struct engine *e, const struct plan_param *p, float value)
+static void draw(const struct engine *e, const struct plan_param *p,
+	const struct engine_piece *piece, uint64_t key)
 {
-	const struct plan_buffer *b = &e->plan->buffers[engine_tensor_exact(p)];
-	char *to = engine_buffer(e, engine_tensor_exact(p));
-	if (b->type == PLAN_F32) {
-		e->backend->fill(p->count, value, (float *)to);
+	int64_t first = piece->begin / ENGINE_DRAW_BLOCK;
+	int64_t last = (piece->begin + piece->count + ENGINE_DRAW_BLOCK - 1) / ENGINE_DRAW_BLOCK;
+#pragma omp parallel for schedule(static)
+	for (int64_t i = first; i < last; i++)
+		draw_block(e, p, piece, key, i);
+}
+
+static void fill(const struct engine *e, const struct engine_piece *piece, float value)
+{
+	enum plan_type type = e->plan->buffers[piece->buffer].type;
+	char *to = engine_piece_data(e, piece);
+	if (type == PLAN_F32) {
+		e->backend->fill(piece->count, value, (float *)to);
 		return;
 	}
 	float x[ENGINE_DRAW_BLOCK];
 	for (int i = 0; i < ENGINE_DRAW_BLOCK; i++)
 		x[i] = value;
-	for (int64_t begin = 0; begin < p->count; begin += ENGINE_DRAW_BLOCK) {
-		int64_t left = p->count - begin;
-		put(e, b->type, to + begin * plan_type_bytes(b->type),
+	for (int64_t begin = 0; begin < piece->count; begin += ENGINE_DRAW_BLOCK) {
+		int64_t left = piece->count - begin;
+		put(e, type, to + begin * plan_type_bytes(type),
 			left < ENGINE_DRAW_BLOCK ? left : ENGINE_DRAW_BLOCK, x);
 	}
 }
@@ -56,44 +68,72 @@ static void fill(const struct engine *e, const struct plan_param *p, float value
 void engine_average_begin(struct engine *e)
 {
 	for (int i = 0; i < e->plan->param_count; i++) {
-		const struct plan_param *p = &e->plan->params[i];
-		if (p->average >= 0)
-			memcpy(engine_buffer(e, p->average), engine_buffer(e, engine_tensor_exact(p)),
-				(size_t)p->count * sizeof(float));
+		struct engine_piece mean = engine_piece_of(e->plan, i, ENGINE_MEAN);
+		struct engine_piece exact = engine_piece_of(e->plan, i, ENGINE_EXACT);
+		if (mean.buffer >= 0)
+			memcpy(engine_piece_data(e, &mean), engine_piece_data(e, &exact),
+				(size_t)mean.count * sizeof(float));
 	}
 }
 
-void engine_init_params(struct engine *e)
+static void init_param(struct engine *e, int i)
 {
-	e->backend->enter(e->ctx);
-	for (int i = 0; i < e->plan->param_count; i++) {
-		const struct plan_param *p = &e->plan->params[i];
-		switch (p->init) {
-		case PLAN_INIT_ZERO: fill(e, p, 0.0f); break;
-		case PLAN_INIT_ONE: fill(e, p, 1.0f); break;
-		case PLAN_INIT_NORMAL:
-		case PLAN_INIT_UNIFORM:
-			draw(e, p, rng_key((uint64_t)e->spec->seed, RNG_PARAMETERS, (uint64_t)i));
-			break;
-		}
-		if (p->moment1 >= 0)
-			e->backend->fill(p->count, 0.0f, engine_buffer(e, p->moment1));
-		if (p->moment2 >= 0)
-			e->backend->fill(p->count, 0.0f, engine_buffer(e, p->moment2));
+	const struct plan_param *p = &e->plan->params[i];
+	struct engine_piece exact = engine_piece_of(e->plan, i, ENGINE_EXACT);
+	switch (p->init) {
+	case PLAN_INIT_ZERO: fill(e, &exact, 0.0f); break;
+	case PLAN_INIT_ONE: fill(e, &exact, 1.0f); break;
+	case PLAN_INIT_NORMAL:
+	case PLAN_INIT_UNIFORM:
+		draw(e, p, &exact, rng_key((uint64_t)e->spec->seed, RNG_PARAMETERS, (uint64_t)i));
+		break;
 	}
+	for (int part = ENGINE_MOMENT1; part <= ENGINE_MOMENT2; part++) {
+		struct engine_piece moment = engine_piece_of(e->plan, i, (enum engine_part)part);
+		if (moment.buffer >= 0)
+			e->backend->fill(moment.count, 0.0f, engine_piece_data(e, &moment));
+	}
+}
+
+int engine_init_params(struct engine *e, struct err *err)
+{
+	int rc = engine_check_joined(e, err);
+	if (rc)
+		return rc;
+	e->backend->enter(e->ctx);
+	for (int i = 0; i < e->plan->param_count; i++)
+		init_param(e, i);
 	engine_average_begin(e);
-	engine_parameters_changed(e);
 	e->state = (struct engine_state){ .seed = e->spec->seed,
 		.loss_scale = e->plan->type == PLAN_F16 ? ENGINE_SCALE_FIRST : 1.0 };
+	return engine_parameters_changed(e, err);
 }
 
-void engine_parameters_changed(struct engine *e)
+/* The own part of a bucket's masters, into its weights. */
+static void round_bucket(struct engine *e, const struct plan_bucket *k)
 {
+	bool gathered = k->own_weights >= 0;
+	char *to = engine_buffer(e, gathered ? k->own_weights : k->weights);
+	if (!gathered)
+		to += e->plan->mesh.data_rank * k->shard * plan_type_bytes(k->type);
+	if (k->own_master >= 0)
+		e->backend->from_f32(k->shard, engine_buffer(e, k->own_master), to);
+}
+
+int engine_parameters_changed(struct engine *e, struct err *err)
+{
+	int rc = engine_check_joined(e, err);
+	if (rc)
+		return rc;
 	e->backend->enter(e->ctx);
 	for (int i = 0; i < e->plan->param_count; i++) {
 		const struct plan_param *p = &e->plan->params[i];
 		int exact = engine_tensor_exact(p);
-		if (exact != p->weight)
+		if (p->bucket < 0 && exact != p->weight)
 			e->backend->from_f32(p->count, engine_buffer(e, exact), engine_buffer(e, p->weight));
 	}
+	for (int i = 0; i < e->plan->bucket_count; i++)
+		round_bucket(e, &e->plan->buckets[i]);
+	engine_exec_return_weights(e);
+	return engine_exec_failed(e, err);
 }

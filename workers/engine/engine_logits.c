@@ -49,6 +49,8 @@ static int check_tokens(
 	const struct engine *e, const int32_t *tokens, int64_t count, struct err *err)
 {
 	const struct plan *p = e->plan;
+	if (plan_mesh_size(&p->mesh) > 1)
+		return err_set(err, ERR_CONFLICT, NULL, "logits need a model that is whole on one rank");
 	if (!engine_is_language(e) || count < 1 || count > p->sequence_length)
 		return err_set(err, ERR_INVALID_VALUE, NULL,
 			"logits need a language model and 1 to %lld tokens, not %lld",

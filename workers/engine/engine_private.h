@@ -5,6 +5,7 @@
 #include "workers/engine/backend.h"
 #include "workers/engine/engine.h"
 #include "workers/engine/loader.h"
+#include "workers/engine/mesh.h"
 
 /* fp16: the loss is multiplied by a scale so that small gradients survive. It doubles after so many
  * steps in a row without an overflow, and halves at each overflow. Powers of two: scaling and
@@ -14,13 +15,26 @@
 #define ENGINE_SCALE_MIN 1.0
 enum { ENGINE_SCALE_STEPS = 2000 };
 
+/* Of running statistics; torch.nn.BatchNorm2d's default, as it is in fp32. */
+#define ENGINE_RUNNING_MOMENTUM ((double)0.1f)
+
 typedef void (*engine_exec_fn)(struct engine *e, const struct plan_op *op);
+
+enum engine_part { ENGINE_EXACT, ENGINE_MOMENT1, ENGINE_MOMENT2, ENGINE_MEAN, ENGINE_PART_COUNT };
+/* The elements [begin, begin + count) of a parameter (or what belongs to it) that this rank keeps.
+ * EXACT: the master of what is trained. buffer -1: there is nothing of the kind. */
+struct engine_piece {
+	int buffer;
+	int64_t at; /* elements from the buffer's start */
+	int64_t begin, count;
+};
 
 /* One row of the list of tensors. */
 struct engine_slot {
 	enum engine_tensor_kind kind;
 	const char *prefix;
-	int param, buffer;
+	int param;
+	struct engine_piece piece;
 };
 
 struct engine {
@@ -31,17 +45,26 @@ struct engine {
 	char *arena;
 	engine_exec_fn run[PLAN_OP_COUNT];
 	int update_begin;                 /* first operation after the gradient's norm */
-	struct backend_segment *segments; /* flat parameters by weight decay */
+	/* Flat parameters by weight decay; with buckets, those of bucket k are segments
+	 * [bucket_segments[k], bucket_segments[k + 1]). */
+	struct backend_segment *segments;
 	int segment_count;
+	int *bucket_segments;
 	struct engine_slot *slots;
 	int slot_count;
-	float *running; /* the running statistics before the step, for a try that is thrown away */
+	/* The running statistics before the step, for a try that is thrown away; behind them room for
+	 * as many. */
+	float *running;
 	float *scratch; /* language: one row of the head's input; click_through: scores of a batch */
 
 	const struct data *training, *validation;
 	struct loader *loader;
 	uint64_t *keys; /* click_through: score and label of each validation sample */
 	struct engine_state state;
+	struct mesh *mesh;    /* NULL: alone */
+	int64_t *tickets;     /* of calls that nobody has waited for, 0 = none; by the plan's ticket */
+	double *numbers;      /* EXCHANGE: own ones (the norm's square, losses), then all ranks' */
+	struct err failure;   /* of a call between ranks: nothing runs any more; code 0 = none */
 	engine_trace_fn trace;
 	void *trace_ctx;
 
@@ -52,6 +75,7 @@ struct engine {
 	int64_t micro_position; /* its stream position: key of dropout */
 	int64_t wait_us;
 	double grad_square; /* sum of the squares of all gradients, scaled as they are */
+	double loss_sum;    /* of the rows of the batch */
 	float grad_scale;   /* clipping and unscaling */
 	float learning_rate;
 };
@@ -65,6 +89,9 @@ static inline bool engine_is_language(const struct engine *e)
 	return e->plan->family == SPEC_GPT2 || e->plan->family == SPEC_LLAMA;
 }
 
+/* engine.c: the other ranks are there, and no call between ranks has failed. */
+int engine_check_joined(const struct engine *e, struct err *err) must_check;
+
 /* engine_exec.c: the table, and running ops [begin, end). */
 int engine_exec_prepare(struct engine *e, struct err *err) must_check;
 void engine_exec(struct engine *e, int begin, int end);
@@ -72,13 +99,28 @@ void *engine_exec_operand(const struct engine *e, const struct plan_op *op, int 
 enum plan_type engine_exec_type(const struct engine *e, const struct plan_op *op, int i);
 struct backend_workspace engine_exec_workspace(const struct engine *e, const struct plan_op *op);
 /* The function of a kind, NULL where another file has it. */
+engine_exec_fn engine_exec_comm(enum plan_op_kind kind);
 engine_exec_fn engine_exec_vision(enum plan_op_kind kind);
 engine_exec_fn engine_exec_optimize(enum plan_op_kind kind);
 int engine_exec_optimize_prepare(struct engine *e, struct err *err) must_check;
 
+/* engine_exec_comm.c. The first failure of a call between ranks, and nothing more runs. */
+int engine_exec_failed(const struct engine *e, struct err *err) must_check;
+/* Waits for all calls: a pass that ends early leaves some. */
+void engine_exec_settle(struct engine *e);
+/* Stages 1 and 2: brings the others' parts of each bucket's weights. */
+void engine_exec_return_weights(struct engine *e);
+/* The micro-batch's place among those of all data ranks. */
+static inline int64_t engine_micro_index(const struct engine *e, int64_t micro)
+{
+	return micro * e->plan->mesh.data + e->plan->mesh.data_rank;
+}
+
 /* engine_tensor.c */
 int engine_tensor_prepare(struct engine *e, struct err *err) must_check;
-/* The buffer that holds a parameter's exact values: the master of what is trained. */
+struct engine_piece engine_piece_of(const struct plan *p, int param, enum engine_part part);
+void *engine_piece_data(const struct engine *e, const struct engine_piece *piece);
+/* The buffer that holds the exact values of a parameter that is whole. */
 int engine_tensor_exact(const struct plan_param *p);
 /* The average is the weights: when they are fresh, and before the first step, since they may have
  * come from a file since. */
@@ -87,6 +129,8 @@ void engine_average_begin(struct engine *e);
 /* engine_step.c. One micro-batch of training: takes it from the loader, forward, backward;
  * gradients add up. Returns the sum of the row losses. */
 double engine_step_micro(struct engine *e, int64_t micro, float row_scale);
+/* Copies the running statistics out, or back. */
+void engine_running_copy(struct engine *e, float *kept, bool back);
 /* The sum over the rows of a micro-batch. */
 double engine_step_row_sum(const struct engine *e, int buffer);
 

@@ -36,7 +36,7 @@ double engine_step_micro(struct engine *e, int64_t micro, float row_scale)
 	e->train = true;
 	e->row_scale = row_scale;
 	e->micro = micro;
-	e->micro_position = e->state.position + micro * p->micro_batch;
+	e->micro_position = e->state.position + engine_micro_index(e, micro) * p->micro_batch;
 	take_batch(e, e->micro_position);
 	engine_exec(e, 0, p->backward_begin);
 	double loss = engine_step_row_sum(e, p->row_loss);
@@ -55,10 +55,8 @@ static int64_t valid_rows(const struct engine *e)
 	return valid;
 }
 
-/* Copies the running statistics out, or back. */
-static void keep_running(struct engine *e, bool back)
+void engine_running_copy(struct engine *e, float *kept, bool back)
 {
-	float *kept = e->running;
 	for (int i = 0; i < e->plan->param_count; i++) {
 		const struct plan_param *p = &e->plan->params[i];
 		if (p->role != PLAN_STATE)
@@ -79,17 +77,36 @@ static void clear_gradients(struct engine *e)
 	}
 }
 
+/* What a step adds to begins at zero. Several data ranks count their running statistics apart. */
+static void begin_batch(struct engine *e)
+{
+	const struct plan *p = e->plan;
+	clear_gradients(e);
+	for (int i = 0; i < p->bucket_count; i++) {
+		const struct plan_bucket *k = &p->buckets[i];
+		if (p->mesh.zero == 1 && k->trained)
+			e->backend->fill(k->count, 0.0f, engine_buffer(e, k->gradient));
+		else if (k->own_part >= 0)
+			e->backend->fill(k->shard, 0.0f, engine_buffer(e, k->own_gradient));
+	}
+	for (int i = 0; i < p->param_count; i++)
+		if (p->params[i].role == PLAN_STATE && p->mesh.data > 1)
+			e->backend->fill(p->params[i].count, 0.0f, engine_buffer(e, p->params[i].weight));
+}
+
 /* Forward and backward of the whole batch, and the norm of its gradients. */
 static void try_batch(struct engine *e, int64_t valid, struct engine_step *s)
 {
 	const struct plan *p = e->plan;
-	double total = 0;
-	clear_gradients(e);
-	for (int64_t i = 0; i < p->micro_steps; i++)
-		total += engine_step_micro(e, i, (float)(e->state.loss_scale / (double)valid));
-	e->grad_square = 0;
+	begin_batch(e);
+	e->loss_sum = e->grad_square = 0;
+	for (int64_t i = 0; i < p->micro_steps; i++) {
+		double loss = engine_step_micro(e, i, (float)(e->state.loss_scale / (double)valid));
+		e->numbers[1 + i] = loss;
+		e->loss_sum += loss;
+	}
 	engine_exec(e, p->optimize_begin, e->update_begin);
-	s->loss = total / (double)valid;
+	s->loss = e->loss_sum / (double)valid;
 	s->grad_norm = sqrt(e->grad_square) / e->state.loss_scale;
 }
 
@@ -111,14 +128,16 @@ static void update(struct engine *e, const struct engine_step *s)
  * loss that is not finite, or at the scale's floor, another try cannot help. */
 static void train_batch(struct engine *e, int64_t valid, struct engine_step *s)
 {
-	keep_running(e, false);
+	engine_running_copy(e, e->running, false);
 	for (;;) {
 		try_batch(e, valid, s);
+		if (e->failure.code < 0)
+			return;
 		if (isfinite(s->loss) && isfinite(s->grad_norm)) {
 			update(e, s);
 			return;
 		}
-		keep_running(e, true);
+		engine_running_copy(e, e->running, true);
 		bool last = e->plan->type != PLAN_F16 || e->state.loss_scale <= ENGINE_SCALE_MIN;
 		if (last || !isfinite(s->loss)) {
 			s->non_finite = true;
@@ -137,6 +156,9 @@ int engine_step(struct engine *e, struct engine_step *ret, struct err *err)
 	const struct plan *p = e->plan;
 	if (!e->training)
 		return err_set(err, ERR_CONFLICT, NULL, "no training data is attached");
+	int rc = engine_check_joined(e, err);
+	if (rc)
+		return rc;
 	e->backend->enter(e->ctx);
 	e->wait_us = 0;
 	int64_t valid = valid_rows(e);
@@ -146,6 +168,9 @@ int engine_step(struct engine *e, struct engine_step *ret, struct err *err)
 		engine_average_begin(e);
 	if (valid > 0)
 		train_batch(e, valid, &s);
+	rc = engine_exec_failed(e, err);
+	if (rc)
+		return rc;
 	if (!s.non_finite) {
 		s.samples = p->batch;
 		s.tokens = engine_is_language(e) ? valid : 0;

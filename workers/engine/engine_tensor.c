@@ -7,41 +7,84 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { KINDS = 4 };
-
 int engine_tensor_exact(const struct plan_param *p)
 {
 	return p->role == PLAN_TRAINED && p->master >= 0 ? p->master : p->weight;
 }
 
-static int buffer_of(const struct plan_param *p, int group)
+static int whole_buffer(const struct plan_param *p, enum engine_part part)
 {
-	switch (group) {
-	case 0: return engine_tensor_exact(p);
-	case 1: return p->moment1;
-	case 2: return p->moment2;
-	default: return p->average;
+	switch (part) {
+	case ENGINE_EXACT: return engine_tensor_exact(p);
+	case ENGINE_MOMENT1: return p->moment1;
+	case ENGINE_MOMENT2: return p->moment2;
+	case ENGINE_MEAN: return p->average;
+	case ENGINE_PART_COUNT: break;
 	}
+	return -1;
+}
+
+static int bucket_buffer(const struct plan_bucket *k, enum engine_part part)
+{
+	switch (part) {
+	case ENGINE_EXACT:
+		return k->own_master >= 0 ? k->own_master
+			: k->own_weights >= 0 ? k->own_weights
+								  : k->weights;
+	case ENGINE_MOMENT1: return k->own_moment1;
+	case ENGINE_MOMENT2: return k->own_moment2;
+	case ENGINE_MEAN: return k->own_average;
+	case ENGINE_PART_COUNT: break;
+	}
+	return -1;
+}
+
+struct engine_piece engine_piece_of(const struct plan *p, int param, enum engine_part part)
+{
+	const struct plan_param *pr = &p->params[param];
+	if (pr->bucket < 0)
+		return (struct engine_piece){ .buffer = whole_buffer(pr, part), .count = pr->count };
+	const struct plan_bucket *k = &p->buckets[pr->bucket];
+	struct engine_piece piece = { .buffer = bucket_buffer(k, part) };
+	/* The own part of the bucket, and of it what is the parameter's. */
+	int64_t own = p->mesh.data_rank * k->shard;
+	int64_t begin = own > pr->bucket_begin ? own : pr->bucket_begin;
+	int64_t end = own + k->shard < pr->bucket_begin + pr->count ? own + k->shard
+															   : pr->bucket_begin + pr->count;
+	if (begin >= end)
+		return piece;
+	piece.begin = begin - pr->bucket_begin;
+	piece.count = end - begin;
+	piece.at = begin - (piece.buffer == k->weights ? 0 : own);
+	return piece;
+}
+
+void *engine_piece_data(const struct engine *e, const struct engine_piece *piece)
+{
+	if (piece->buffer < 0)
+		return NULL;
+	const struct plan_buffer *b = &e->plan->buffers[piece->buffer];
+	return e->arena + b->offset + piece->at * plan_type_bytes(b->type);
 }
 
 int engine_tensor_prepare(struct engine *e, struct err *err)
 {
 	const struct plan *p = e->plan;
 	bool adam = p->optimizer == SPEC_ADAMW;
-	const char *const prefix[KINDS] = { "",
+	const char *const prefix[ENGINE_PART_COUNT] = { "",
 		adam ? "optimizer.exp_avg." : "optimizer.momentum_buffer.", "optimizer.exp_avg_sq.",
 		"average." };
-	const enum engine_tensor_kind kind[KINDS] = { ENGINE_PARAMETER, ENGINE_OPTIMIZER,
+	const enum engine_tensor_kind kind[ENGINE_PART_COUNT] = { ENGINE_PARAMETER, ENGINE_OPTIMIZER,
 		ENGINE_OPTIMIZER, ENGINE_AVERAGE };
-	e->slots = calloc((size_t)p->param_count * KINDS, sizeof(*e->slots));
+	e->slots = calloc((size_t)p->param_count * ENGINE_PART_COUNT, sizeof(*e->slots));
 	if (!e->slots)
 		return err_set(err, ERR_NO_MEMORY, NULL, "no memory for the list of tensors");
-	for (int group = 0; group < KINDS; group++)
+	for (int part = 0; part < ENGINE_PART_COUNT; part++)
 		for (int i = 0; i < p->param_count; i++) {
-			int buffer = buffer_of(&p->params[i], group);
-			if (buffer >= 0)
+			struct engine_piece piece = engine_piece_of(p, i, (enum engine_part)part);
+			if (piece.buffer >= 0)
 				e->slots[e->slot_count++] = (struct engine_slot){
-					.kind = kind[group], .prefix = prefix[group], .param = i, .buffer = buffer
+					.kind = kind[part], .prefix = prefix[part], .param = i, .piece = piece
 				};
 		}
 	return 0;
@@ -57,14 +100,16 @@ void engine_tensor_at(struct engine *e, int i, struct engine_tensor *ret)
 	static const char *const dtype[PLAN_TYPE_COUNT] = { "F32", "BF16", "F16", "I32", "U8" };
 	const struct engine_slot *s = &e->slots[i];
 	const struct plan_param *p = &e->plan->params[s->param];
-	enum plan_type type = e->plan->buffers[s->buffer].type;
+	enum plan_type type = e->plan->buffers[s->piece.buffer].type;
 	*ret = (struct engine_tensor){ .kind = s->kind,
 		.dtype = dtype[type],
 		.type = type,
 		.role = p->role,
 		.rank = p->rank,
-		.bytes = p->count * plan_type_bytes(type),
-		.data = engine_buffer(e, s->buffer) };
+		.begin = s->piece.begin,
+		.count = s->piece.count,
+		.bytes = s->piece.count * plan_type_bytes(type),
+		.data = engine_piece_data(e, &s->piece) };
 	memcpy(ret->shape, p->shape, sizeof(ret->shape));
 	snprintf(ret->name, sizeof(ret->name), "%s%s", s->prefix, p->name);
 }

@@ -149,8 +149,9 @@ static int restart(struct loader *l, int64_t position)
 /* The slots that the caller does not hold get the micro-batches that follow. */
 static void foresee(struct loader *l)
 {
-	int64_t next = l->slot[l->held].position + l->o.micro_batch;
-	for (int i = 1; i < LOADER_DEPTH; i++, next += l->o.micro_batch) {
+	int64_t stride = l->o.stride > 0 ? l->o.stride : l->o.micro_batch;
+	int64_t next = l->slot[l->held].position + stride;
+	for (int i = 1; i < LOADER_DEPTH; i++, next += stride) {
 		int which = (l->held + i) % LOADER_DEPTH;
 		if (l->slot[which].position != next)
 			l->slot[which] = (struct loader_slot){ .position = next };

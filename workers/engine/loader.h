@@ -17,6 +17,8 @@ struct loader;
 /* How one micro-batch is made. */
 struct loader_options {
 	int64_t micro_batch;
+	int64_t stride; /* from one micro-batch to the next of this reader, in the stream; 0: their size
+					 */
 	uint64_t seed;
 	bool shuffle;
 	int threads;                          /* 0: nothing is read ahead, loader_take reads itself */

@@ -83,7 +83,8 @@ static void totals(struct plan *p)
 	double once_bytes = 0, micro_flops = 0, micro_bytes = 0, again_flops = 0;
 	for (int i = 0; i < p->op_count; i++) {
 		struct plan_op *op = &p->ops[i];
-		plan_cost(p, op);
+		if (op->bytes == 0)
+			plan_cost(p, op); /* before its operands became places in buckets, otherwise */
 		*(op->recompute ? &again_flops : &micro_flops) += op->flops;
 		*(op->phase == PLAN_OPTIMIZE ? &once_bytes : &micro_bytes) += op->bytes;
 	}
@@ -115,8 +116,6 @@ static void from_spec(struct plan *p, const struct job_spec *s)
 		: s->precision == SPEC_FP16     ? PLAN_F16
 										: PLAN_F32;
 	p->batch = s->hyper.batch_size;
-	p->micro_batch = s->hyper.micro_batch_size > 0 ? s->hyper.micro_batch_size : p->batch;
-	p->micro_steps = p->batch / p->micro_batch;
 	p->sequence_length = spec_is_language(s) ? s->data.sequence_length : 1;
 	p->inputs = no_inputs;
 	for (int i = 0; i < PLAN_STAGING; i++)
@@ -124,8 +123,45 @@ static void from_spec(struct plan *p, const struct job_spec *s)
 	p->hidden = p->output = p->row_loss = p->row_hit = p->head = p->rope = -1;
 }
 
+/* Micro-batches are dealt out to the data ranks in turn. */
+static int cut_batch(struct plan *p, const struct job_spec *s, struct err *err)
+{
+	int64_t data = p->mesh.data, given = s->hyper.micro_batch_size;
+	if (given == 0 && p->batch % data != 0)
+		return err_set(err, ERR_INVALID_VALUE, "$.hyperparameters.batch_size",
+			"batch_size (%lld) must be a multiple of parallelism.data (%lld)", (long long)p->batch,
+			(long long)data);
+	p->micro_batch = given > 0 ? given : p->batch / data;
+	if (p->batch % (p->micro_batch * data) != 0)
+		return err_set(err, ERR_INVALID_VALUE, "$.hyperparameters.batch_size",
+			"batch_size (%lld) must be a multiple of micro_batch_size (%lld) times "
+			"parallelism.data (%lld)",
+			(long long)p->batch, (long long)p->micro_batch, (long long)data);
+	p->micro_steps = p->batch / (p->micro_batch * data);
+	return 0;
+}
+
+static int place(struct plan *p, const struct job_spec *s, int rank, struct err *err)
+{
+	int rc = plan_mesh_of(s, rank, &p->mesh, err);
+	if (!rc && p->mesh.tensor > 1)
+		rc = err_set(err, ERR_INVALID_VALUE, "$.parallelism.tensor",
+			"$.parallelism.tensor: this version does not cut layers, so it can only be 1");
+	if (!rc && p->mesh.pipeline > 1)
+		rc = err_set(err, ERR_INVALID_VALUE, "$.parallelism.pipeline",
+			"$.parallelism.pipeline: this version has all layers on each rank, so it can only be "
+			"1");
+	return rc ? rc : cut_batch(p, s, err);
+}
+
 int plan_compile(const struct job_spec *spec, const struct plan_dataset *dims, struct plan **ret,
 	struct err *err)
+{
+	return plan_compile_rank(spec, dims, 0, ret, err);
+}
+
+int plan_compile_rank(const struct job_spec *spec, const struct plan_dataset *dims, int rank,
+	struct plan **ret, struct err *err)
 {
 	int rc = plan_check(spec, err);
 	if (rc)
@@ -137,7 +173,9 @@ int plan_compile(const struct job_spec *spec, const struct plan_dataset *dims, s
 	if (dims)
 		p->dataset = *dims;
 	from_spec(p, spec);
-	rc = resolve_shape(p, spec, err);
+	rc = place(p, spec, rank, err);
+	if (!rc)
+		rc = resolve_shape(p, spec, err);
 	if (rc)
 		return rc;
 	struct plan_build b = { .p = p, .spec = spec, .err = err };
@@ -203,6 +241,8 @@ void plan_destroy(struct plan *p)
 	free(p->ops);
 	free(p->buffers);
 	free(p->params);
+	free(p->buckets);
+	free(p->bucket_params);
 	arena_finish(&p->names);
 	free(p);
 }

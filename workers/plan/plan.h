@@ -21,6 +21,7 @@ enum {
 	PLAN_HEAD_SIZE_MAX = 256, /* attention: units of one head */
 	PLAN_ROW_BLOCKS = 64,     /* pieces of a reduction over rows, whatever the number of threads */
 	PLAN_STAGING = 2,         /* micro-batches of input that may be read ahead */
+	PLAN_BUCKET_UNIT = 32,    /* elements: PLAN_ALIGN_BYTES of the narrowest type */
 	PLAN_OPS_MAX = 64 * 1024,
 	PLAN_BUFFERS_MAX = 256 * 1024,
 };
@@ -47,6 +48,9 @@ enum plan_buffer_kind {
 	PLAN_DATA,        /* the micro-batch's inputs and labels, and those read ahead */
 	PLAN_KIND_COUNT,
 };
+
+/* Gradients are reduced in pieces of about so many bytes: smaller ones waste the network. */
+#define PLAN_BUCKET_BYTES (INT64_C(64) << 20)
 
 /* One piece of the arena. Two buffers may share bytes only when their lifetimes are disjoint. */
 struct plan_buffer {
@@ -94,6 +98,29 @@ struct plan_param {
 	int average;          /* fp32; with ema_decay */
 	int64_t flat;         /* element offset in the flat ranges; -1 unless dense and trained */
 	bool overwritten;     /* a step's first write of the gradient is no sum: it needs no zeros */
+	int unit;             /* parameters that are used at one time, a layer's; ascending */
+	/* Where ranks of the data axis keep a part of the state each (ZeRO): the bucket that the
+	 * parameter is in, and its first element there. Then flat and all buffers but weight are -1, and
+	 * weight is only a name, without bytes. -1 otherwise. */
+	int bucket;
+	int64_t bucket_begin;
+};
+
+/* Parameters whose state is cut and moved as one. The bucket is a row of elements, each parameter at
+ * a multiple of PLAN_BUCKET_UNIT; data rank r owns elements [r * shard, (r + 1) * shard). What
+ * follows "own" are buffers of shard elements, the others of count. -1 = none. */
+struct plan_bucket {
+	int64_t count, shard;
+	enum plan_type type; /* of its weights */
+	bool trained;        /* otherwise frozen: weights alone */
+	int first, end;      /* in bucket_params: its parameters, in the order of the row */
+	int weights;         /* stages 1 and 2, and what stage 3 does not gather; persistent */
+	int own_weights;     /* stage 3, gathered for each use */
+	int gradient;        /* stage 1: persistent; 2 and 3: alive while a micro-batch makes it */
+	int own_gradient;    /* stages 2 and 3 */
+	int own_part;        /* stages 2 and 3, several micro-batches: one's sum over the ranks */
+	int own_master;      /* where type is not fp32 */
+	int own_moment1, own_moment2, own_average;
 };
 
 /* Input buffers of one micro-batch (struct data_batch has their meaning); -1 = the plan has none.
@@ -122,6 +149,10 @@ struct plan {
 	struct plan_param *params;
 	int param_count;
 	struct arena names; /* of operations and buffers */
+	struct plan_bucket *buckets; /* with ZeRO; otherwise none */
+	int bucket_count;
+	int *bucket_params; /* indices into params */
+	int ticket_count;   /* of operations between ranks */
 
 	/* Well-known buffers; -1 when the family has none. */
 	struct plan_inputs inputs;
@@ -136,8 +167,10 @@ struct plan {
 	int sparse_first, sparse_count; /* params that are sparse tables: a contiguous range */
 
 	int64_t micro_batch; /* samples per micro-batch */
-	int64_t micro_steps; /* micro-batches per optimizer step */
-	int64_t batch;       /* micro_batch * micro_steps */
+	int64_t micro_steps; /* micro-batches per optimizer step, of one data rank */
+	/* Of all: micro_batch * micro_steps * data. Data rank r takes the micro-batches r, r + data, ...
+	 * of those that one rank alone would take in turn. */
+	int64_t batch;
 	int64_t rows;        /* loss rows per micro-batch: tokens or samples */
 	int64_t sequence_length;
 	int64_t in_channels, in_height, in_width;
@@ -151,7 +184,7 @@ struct plan {
 	/* sum of the buffers of each kind (they may share bytes) */
 	int64_t kind_bytes[PLAN_KIND_COUNT];
 	int64_t total_bytes;             /* the one allocation: exact */
-	double flops_per_step;           /* one optimizer step, PLAN_FLOP_CONVENTION */
+	double flops_per_step;           /* one optimizer step of this rank, PLAN_FLOP_CONVENTION */
 	double recompute_flops_per_step; /* what activation checkpointing adds to it */
 	double bytes_per_step;
 	double flops_per_sample; /* language: per sequence */
@@ -168,6 +201,10 @@ struct plan {
  * Free with plan_destroy. */
 int plan_compile(const struct job_spec *spec, const struct plan_dataset *dims, struct plan **ret,
 	struct err *err) must_check;
+/* The plan of one rank of the spec's mesh; plan_compile's is that of rank 0, which none needs more
+ * memory than. */
+int plan_compile_rank(const struct job_spec *spec, const struct plan_dataset *dims, int rank,
+	struct plan **ret, struct err *err) must_check;
 /* Replaces the counts and recomputes the steps. Memory and operations stay. INVALID_DATA when a
  * shape, vocabulary or class count given differs from the plan's. */
 int plan_set_dataset(struct plan *p, const struct job_spec *spec, const struct plan_dataset *dims,

@@ -230,6 +230,7 @@ struct plan_op *plan_build_op(struct plan_build *b, enum plan_op_kind kind, cons
 		.phase = b->phase,
 		.workspace = workspace,
 		.recompute = b->recompute,
+		.bucket = -1,
 	};
 	for (int i = 0; i < PLAN_OPERANDS_MAX; i++)
 		op->operand[i] = i < operand_count ? operands[i] : -1;
@@ -240,6 +241,26 @@ struct plan_op *plan_build_op(struct plan_build *b, enum plan_op_kind kind, cons
 	touch(b, workspace, p->op_count);
 	p->op_count++;
 	return op;
+}
+
+void plan_build_repeat(struct plan_build *b, const struct plan_op *op)
+{
+	struct plan *p = b->p;
+	void *items = p->ops;
+	bool ok = grow(b, &items, p->op_count, &b->op_cap, sizeof(struct plan_op), PLAN_OPS_MAX);
+	p->ops = items;
+	if (!ok)
+		return;
+	for (int i = 0; i < PLAN_OPERANDS_MAX; i++)
+		touch(b, op->operand[i], p->op_count);
+	touch(b, op->workspace, p->op_count);
+	p->ops[p->op_count++] = *op;
+}
+
+void plan_build_unit(struct plan_build *b)
+{
+	b->unit++;
+	b->units_named = true;
 }
 
 void plan_build_dropout(

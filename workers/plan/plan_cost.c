@@ -114,6 +114,15 @@ static double bytes(const struct plan *p, const struct plan_op *op)
 	case PLAN_OP_SPARSE_ADAMW:
 	case PLAN_OP_SPARSE_SGD:
 	case PLAN_OP_AVERAGE: return update_bytes(p, op);
+	case PLAN_OP_ALL_REDUCE: return 2 * (double)d[0] * type_bytes(p, op, 0);
+	case PLAN_OP_REDUCE_SCATTER:
+	case PLAN_OP_ALL_GATHER:
+		return (double)(p->mesh.data + 1) * (double)d[0] * type_bytes(p, op, 0);
+	case PLAN_OP_ACCUMULATE: return 3 * 4 * (double)d[0];
+	case PLAN_OP_WAIT:
+	case PLAN_OP_CLEAR:
+	case PLAN_OP_RUNNING:
+	case PLAN_OP_EXCHANGE: return 0;
 	default: return operand_bytes(p, op);
 	}
 }

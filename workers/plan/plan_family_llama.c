@@ -60,9 +60,13 @@ void plan_family_llama(struct plan_build *b)
 	lm.rms = lm.rotary = lm.gated = lm.row_out = true;
 	lm.in_count = PLAN_LM_IN_MAX;
 	lm.up_count = PLAN_LM_UP_MAX;
+	plan_build_unit(b);
 	lm.wte = lm.head = plan_lm_embedding(&lm, lm.vocab, lm.scale, lm.embedding);
-	for (int i = 0; i < lm.layer_count && !b->code; i++)
+	for (int i = 0; i < lm.layer_count && !b->code; i++) {
+		plan_build_unit(b);
 		add_layer(&lm, &lm.layers[i], i);
+	}
+	plan_build_unit(b);
 	plan_lm_norm_add(&lm, &lm.final, "model.norm");
 	if (!b->spec->model.tied)
 		lm.head = plan_lm_embedding(&lm, lm.vocab, lm.scale, "lm_head");

@@ -19,6 +19,8 @@ const char *plan_type_word(enum plan_type type); /* "fp32", "bf16", "fp16", "int
 
 enum plan_phase { PLAN_FORWARD, PLAN_BACKWARD, PLAN_OPTIMIZE };
 
+enum plan_axis { PLAN_AXIS_NONE, PLAN_AXIS_DATA, PLAN_AXIS_TENSOR, PLAN_AXIS_PIPELINE, PLAN_AXIS_ALL };
+
 enum plan_activation { PLAN_ACT_NONE, PLAN_ACT_RELU, PLAN_ACT_GELU };
 
 /* Operand order and dimensions of each kind. `x/dx` marks a gradient buffer. An operand in brackets
@@ -126,6 +128,25 @@ enum plan_op_kind {
 	PLAN_OP_SPARSE_ADAMW, /* table, moment1, moment2, rows, sums, count; dims batch * lookups, D */
 	PLAN_OP_SPARSE_SGD,   /* table, [momentum], rows, sums, count; dims batch * lookups, D */
 	PLAN_OP_AVERAGE,      /* master, average; dims count (ema_decay) */
+
+	/* Between ranks, on the operation's axis (comm.h has what each computes). Starts, and goes on
+	 * beside what follows until the PLAN_OP_WAIT of the same ticket: till then the operands belong
+	 * to it. */
+	PLAN_OP_ALL_REDUCE,     /* x, in place; dims count */
+	PLAN_OP_REDUCE_SCATTER, /* x [ranks * count], y [count], which may be the own part of x; dims
+							 * count */
+	/* x [count], y [ranks * count], of which x may be the own part; dims count, and how many
+	 * elements further both lie in each micro-batch after the first */
+	PLAN_OP_ALL_GATHER,
+	PLAN_OP_WAIT,       /* the operands of the call */
+	PLAN_OP_ACCUMULATE, /* x, y: y += x, fp32; dims count */
+	PLAN_OP_CLEAR,      /* a bucket's gradients; what no first write overwrites becomes 0 */
+	/* The running statistics of all data ranks become what one rank alone would have; dims
+	 * elements of all of them */
+	PLAN_OP_RUNNING,
+	/* The losses of micro-batches and the squares of gradients, from every rank to all: few
+	 * numbers of the engine's own, on all axes. dims numbers of each rank */
+	PLAN_OP_EXCHANGE,
 	PLAN_OP_COUNT,
 };
 const char *plan_op_word(enum plan_op_kind kind); /* "linear_backward_data" */
@@ -145,6 +166,13 @@ struct plan_op {
 	bool overwrites; /* dw: in a step's first micro-batch it is written, whatever was there */
 	bool inverse;    /* ROPE: rotates back */
 	bool recompute;  /* a forward operation repeated in the backward pass */
-	double flops;    /* of one execution, PLAN_FLOP_CONVENTION */
-	double bytes;    /* operands read and written once */
+	enum plan_axis axis; /* between ranks: who takes part */
+	int ticket;          /* between ranks: which call a WAIT waits for; below ticket_count */
+	int bucket;          /* CLEAR, and the optimizer's operations of sharded state; -1 = none */
+	bool last_micro;     /* only in the last micro-batch of a step */
+	bool replicated;     /* GRADIENT_NORM, SPARSE_REDUCE: every data rank has the same gradients, and
+						  * the first alone counts their squares */
+	double flops;        /* of one execution, PLAN_FLOP_CONVENTION */
+	double bytes;        /* operands read and written once */
+	double wire_bytes;   /* between ranks: sent by this one */
 };

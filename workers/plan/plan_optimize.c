@@ -27,7 +27,7 @@ static void sizes(struct plan *p)
 			p->parameter_count += pr->count;
 		if (pr->role == PLAN_TRAINED)
 			p->trained_count += pr->count;
-		if (pr->role != PLAN_TRAINED || pr->sparse)
+		if (pr->role != PLAN_TRAINED || pr->sparse || plan_bucket_wants(p, pr))
 			continue;
 		pr->flat = p->flat_count;
 		p->flat_count += flat_elements(pr->count, PLAN_F32);
@@ -45,7 +45,8 @@ static struct sparse sparse_reduce(struct plan_build *b, const struct plan_table
 	s.count = plan_build_buffer(b, PLAN_GRADIENTS, PLAN_I32, 1, "%.64s.touched_count", name);
 	plan_build_op(b, PLAN_OP_SPARSE_REDUCE, name,
 		PLAN_OPERANDS(t->ids, t->grads, s.rows, s.sums, s.count),
-		PLAN_DIMS(p->batch, t->lookups, t->d, t->rows), plan_workspace_sparse(s.capacity));
+		PLAN_DIMS(p->batch, t->lookups, t->d, t->rows), plan_workspace_sparse(s.capacity))
+		->replicated = true;
 	return s;
 }
 
@@ -62,17 +63,67 @@ static void sparse_update(struct plan_build *b, const struct plan_table *t, cons
 			PLAN_DIMS(s->capacity, t->d), 0);
 }
 
-static void dense_update(struct plan_build *b, const struct plan_param *first, int weights)
+/* A row of fp32 values and what belongs to it. */
+struct dense {
+	int master, gradient, moment1, moment2, average, weights; /* buffers; -1 = none */
+	int64_t master_at, gradient_at, weights_at;               /* elements from their start */
+	int64_t count;
+	int bucket;
+};
+
+static void dense_norm(struct plan_build *b, const struct dense *d)
 {
-	struct plan *p = b->p;
-	if (p->optimizer == SPEC_ADAMW)
-		plan_build_op(b, PLAN_OP_ADAMW, "adamw",
-			PLAN_OPERANDS(first->master, first->gradient, first->moment1, first->moment2, weights),
-			PLAN_DIMS(p->flat_count), 0);
-	else
-		plan_build_op(b, PLAN_OP_SGD, "sgd",
-			PLAN_OPERANDS(first->master, first->gradient, first->moment1, weights),
-			PLAN_DIMS(p->flat_count), 0);
+	struct plan_op *op = plan_build_op(b, PLAN_OP_GRADIENT_NORM, "gradient_norm",
+		PLAN_OPERANDS(d->gradient), PLAN_DIMS(d->count),
+		PLAN_ROW_BLOCKS * (int64_t)sizeof(double));
+	op->shift[0] = d->gradient_at;
+	op->replicated = d->bucket < 0;
+}
+
+static void dense_update(struct plan_build *b, const struct dense *d)
+{
+	struct plan_op *op = NULL;
+	if (b->p->optimizer == SPEC_ADAMW) {
+		op = plan_build_op(b, PLAN_OP_ADAMW, "adamw",
+			PLAN_OPERANDS(d->master, d->gradient, d->moment1, d->moment2, d->weights),
+			PLAN_DIMS(d->count), 0);
+		op->shift[4] = d->weights_at;
+	} else {
+		op = plan_build_op(b, PLAN_OP_SGD, "sgd",
+			PLAN_OPERANDS(d->master, d->gradient, d->moment1, d->weights), PLAN_DIMS(d->count), 0);
+		op->shift[3] = d->weights_at;
+	}
+	op->shift[0] = d->master_at;
+	op->shift[1] = d->gradient_at;
+	op->bucket = d->bucket;
+}
+
+static void dense_average(struct plan_build *b, const struct dense *d)
+{
+	if (d->average >= 0)
+		plan_build_op(b, PLAN_OP_AVERAGE, "average", PLAN_OPERANDS(d->master, d->average),
+			PLAN_DIMS(d->count), 0)
+			->shift[0] = d->master_at;
+}
+
+/* The own part of a bucket. */
+static struct dense dense_of(const struct plan *p, int bucket)
+{
+	const struct plan_bucket *k = &p->buckets[bucket];
+	bool gathered = plan_bucket_gathered(k), copied = k->own_master >= 0;
+	int weights = gathered ? k->own_weights : k->weights;
+	int64_t own = p->mesh.data_rank * k->shard, weights_at = gathered ? 0 : own;
+	return (struct dense){ .master = copied ? k->own_master : weights,
+		.master_at = copied ? 0 : weights_at,
+		.weights = copied ? weights : -1,
+		.weights_at = copied ? weights_at : 0,
+		.gradient = p->mesh.zero == 1 ? k->gradient : k->own_gradient,
+		.gradient_at = p->mesh.zero == 1 ? own : 0,
+		.moment1 = k->own_moment1,
+		.moment2 = k->own_moment2,
+		.average = k->own_average,
+		.count = k->shard,
+		.bucket = bucket };
 }
 
 /* The first dense trained parameter, whose buffers begin the flat ranges, and the first of them
@@ -102,48 +153,137 @@ static void first_writers(struct plan_build *b)
 		plan_build_fail(b, ERR_NO_MEMORY, NULL, "no memory for the plan");
 		return;
 	}
-	for (int i = p->optimize_begin - 1; i >= 0; i--)
+	for (int i = p->op_count - 1; i >= 0; i--)
 		for (int k = 0; k < PLAN_OPERANDS_MAX; k++)
 			if (p->ops[i].operand[k] >= 0)
 				first[p->ops[i].operand[k]] = i + 1;
 	for (int i = 0; i < p->param_count; i++) {
 		struct plan_param *pr = &p->params[i];
 		struct plan_op *op =
-			pr->flat >= 0 && first[pr->gradient] ? &p->ops[first[pr->gradient] - 1] : NULL;
+			pr->gradient >= 0 && first[pr->gradient] ? &p->ops[first[pr->gradient] - 1] : NULL;
 		if (op && gradient_of(op) == pr->gradient)
 			pr->overwritten = op->overwrites = true;
+	}
+}
+
+/* The flat ranges of the parameters that are not cut. False: there are none. */
+static bool dense_flat(const struct plan *p, struct dense *ret)
+{
+	const struct plan_param *first = first_of(p, false), *copied = first_of(p, true);
+	if (!first)
+		return false;
+	*ret = (struct dense){ .master = first->master,
+		.gradient = first->gradient,
+		.moment1 = first->moment1,
+		.moment2 = first->moment2,
+		.average = first->average,
+		.weights = copied ? copied->weight : -1,
+		.count = p->flat_count,
+		.bucket = -1 };
+	return true;
+}
+
+/* Squares of the gradients, once they are those of all ranks. */
+static void norms(struct plan_build *b, const struct dense *d, int count, struct sparse *sparse)
+{
+	const struct plan *p = b->p;
+	for (int i = 0; i < count; i++)
+		dense_norm(b, &d[i]);
+	for (int i = 0; i < b->table_count; i++) {
+		const struct plan_table *t = &b->table[i];
+		if (p->mesh.data > 1) {
+			const char *name = p->params[t->param].name;
+			plan_parallel_wait(b, name, t->ids, -1, t->ticket[0]);
+			plan_parallel_wait(b, name, t->grads, -1, t->ticket[1]);
+		}
+		sparse[i] = sparse_reduce(b, t);
+	}
+	int64_t running = 0;
+	for (int i = 0; i < p->param_count; i++)
+		running += p->params[i].role == PLAN_STATE ? p->params[i].count : 0;
+	if (p->mesh.data > 1 && running > 0)
+		plan_build_op(b, PLAN_OP_RUNNING, "running_statistics", NULL, 0, PLAN_DIMS(running), 0)
+			->axis = PLAN_AXIS_DATA;
+	if (plan_mesh_size(&p->mesh) > 1)
+		plan_build_op(
+			b, PLAN_OP_EXCHANGE, "exchange", NULL, 0, PLAN_DIMS(1 + p->micro_steps), 0)
+			->axis = PLAN_AXIS_ALL;
+}
+
+/* Stages 1 and 2: what the owner has updated goes to all, while the next bucket is updated. */
+static void return_weights(struct plan_build *b, const struct dense *d, int *ret_ticket)
+{
+	const struct plan_bucket *k = d->bucket >= 0 ? &b->p->buckets[d->bucket] : NULL;
+	*ret_ticket = -1;
+	if (!k || plan_bucket_gathered(k))
+		return;
+	*ret_ticket = plan_parallel_ticket(b);
+	plan_parallel_call(
+		b, PLAN_OP_ALL_GATHER, "weights", k->weights, k->weights, k->shard, *ret_ticket)
+		->shift[0] = b->p->mesh.data_rank * k->shard;
+}
+
+static void updates(struct plan_build *b, const struct dense *d, int count)
+{
+	cleanup(freep) int *tickets = calloc((size_t)count + 1, sizeof(*tickets));
+	if (!tickets) {
+		plan_build_fail(b, ERR_NO_MEMORY, NULL, "no memory for the plan");
+		return;
+	}
+	for (int i = 0; i < count; i++) {
+		dense_update(b, &d[i]);
+		return_weights(b, &d[i], &tickets[i]);
+	}
+	for (int i = 0; i < count; i++)
+		dense_average(b, &d[i]);
+	for (int i = 0; i < count; i++)
+		if (tickets[i] >= 0)
+			plan_parallel_wait(
+				b, "weights", b->p->buckets[d[i].bucket].weights, -1, tickets[i]);
+}
+
+static void optimize(struct plan_build *b, struct dense *d)
+{
+	struct plan *p = b->p;
+	struct sparse sparse[SPEC_TABLES_MAX];
+	int count = 0;
+	for (int i = 0; i < p->bucket_count; i++)
+		if (p->buckets[i].trained)
+			d[count++] = dense_of(p, i);
+	if (p->bucket_count == 0 && dense_flat(p, &d[0]))
+		count = 1;
+	if (count == 0) {
+		plan_build_fail(b, ERR_INVALID_VALUE, "$.model", "nothing in this model can be trained");
+		return;
+	}
+	norms(b, d, count, sparse);
+	updates(b, d, count);
+	for (int i = 0; i < b->table_count; i++)
+		sparse_update(b, &b->table[i], &sparse[i]);
+	for (int i = 0; i < b->table_count; i++) {
+		const struct plan_param *pr = &p->params[b->table[i].param];
+		if (pr->average >= 0)
+			plan_build_op(b, PLAN_OP_AVERAGE, pr->name, PLAN_OPERANDS(pr->master, pr->average),
+				PLAN_DIMS(pr->count), 0);
 	}
 }
 
 void plan_optimize(struct plan_build *b)
 {
 	struct plan *p = b->p;
-	p->optimize_begin = p->op_count;
-	b->phase = PLAN_OPTIMIZE;
 	if (b->code)
 		return;
 	sizes(p);
 	first_writers(b);
-	const struct plan_param *first = first_of(p, false), *copied = first_of(p, true);
-	if (!first) {
-		plan_build_fail(b, ERR_INVALID_VALUE, "$.model", "nothing in this model can be trained");
+	if (p->mesh.data > 1)
+		plan_parallel(b);
+	p->optimize_begin = p->op_count;
+	b->phase = PLAN_OPTIMIZE;
+	if (b->code)
 		return;
-	}
-	plan_build_op(b, PLAN_OP_GRADIENT_NORM, "gradient_norm", PLAN_OPERANDS(first->gradient),
-		PLAN_DIMS(p->flat_count), PLAN_ROW_BLOCKS * (int64_t)sizeof(double));
-	struct sparse sparse[SPEC_TABLES_MAX];
-	for (int i = 0; i < b->table_count; i++)
-		sparse[i] = sparse_reduce(b, &b->table[i]);
-	dense_update(b, first, copied ? copied->weight : -1);
-	for (int i = 0; i < b->table_count; i++)
-		sparse_update(b, &b->table[i], &sparse[i]);
-	if (first->average < 0)
-		return;
-	plan_build_op(b, PLAN_OP_AVERAGE, "average", PLAN_OPERANDS(first->master, first->average),
-		PLAN_DIMS(p->flat_count), 0);
-	for (int i = 0; i < b->table_count; i++) {
-		const struct plan_param *pr = &p->params[b->table[i].param];
-		plan_build_op(b, PLAN_OP_AVERAGE, pr->name, PLAN_OPERANDS(pr->master, pr->average),
-			PLAN_DIMS(pr->count), 0);
-	}
+	cleanup(freep) struct dense *d = calloc((size_t)p->bucket_count + 1, sizeof(*d));
+	if (!d)
+		plan_build_fail(b, ERR_NO_MEMORY, NULL, "no memory for the plan");
+	else
+		optimize(b, d);
 }

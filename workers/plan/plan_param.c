@@ -42,9 +42,34 @@ static void add_optimizer(struct plan_build *b, struct plan_param *pr)
 		pr->average = plan_build_again(b, PLAN_OPTIMIZER, PLAN_F32, pr->count, pr->weight);
 }
 
+/* Buffers that operations name until plan_parallel puts those of the bucket in their place. */
+static void add_names(struct plan_build *b, struct plan_param *pr, enum plan_type type)
+{
+	pr->weight = plan_build_buffer(b, PLAN_WEIGHTS, type, pr->count, "%s", pr->name);
+	pr->master = -1;
+	if (pr->role == PLAN_TRAINED)
+		pr->gradient = plan_build_buffer(b, PLAN_GRADIENTS, PLAN_F32, pr->count, "%s", pr->name);
+}
+
+static int keep(struct plan_build *b, struct plan_param pr)
+{
+	struct plan_param *at = append(b);
+	if (b->code)
+		return -1;
+	*at = pr;
+	return b->p->param_count++;
+}
+
 static int add(struct plan_build *b, struct plan_param pr)
 {
 	bool narrow = b->p->type != PLAN_F32 && pr.rank >= 2 && pr.role != PLAN_STATE && !pr.sparse;
+	if (!b->units_named && pr.rank > 1)
+		b->unit++;
+	pr.unit = b->unit;
+	if (plan_bucket_wants(b->p, &pr)) {
+		add_names(b, &pr, narrow ? b->p->type : PLAN_F32);
+		return keep(b, pr);
+	}
 	pr.weight = plan_build_persistent(
 		b, PLAN_WEIGHTS, narrow ? b->p->type : PLAN_F32, pr.count, "%s", pr.name);
 	pr.master = pr.weight;
@@ -55,11 +80,7 @@ static int add(struct plan_build *b, struct plan_param pr)
 			pr.gradient = plan_build_again(b, PLAN_GRADIENTS, PLAN_F32, pr.count, pr.weight);
 		add_optimizer(b, &pr);
 	}
-	struct plan_param *at = append(b);
-	if (b->code)
-		return -1;
-	*at = pr;
-	return b->p->param_count++;
+	return keep(b, pr);
 }
 
 static const struct plan_param none = {
@@ -71,6 +92,7 @@ static const struct plan_param none = {
 	.moment2 = -1,
 	.average = -1,
 	.flat = -1,
+	.bucket = -1,
 };
 
 int plan_param_add(struct plan_build *b, struct plan_param_def def, const char *fmt, ...)

@@ -26,6 +26,7 @@ struct plan_table {
 	int64_t rows, d, lookups;
 	int ids;   /* int32 [batch, lookups] */
 	int grads; /* fp32 [batch, d] */
+	int ticket[2]; /* several ranks: of what brings the others' ids and grads */
 };
 
 struct plan_build {
@@ -36,6 +37,8 @@ struct plan_build {
 	int op_cap, buffer_cap, param_cap;
 	enum plan_phase phase; /* of the next operations */
 	bool recompute;        /* the next operations repeat a part of the forward pass */
+	int unit;              /* of the next parameters */
+	bool units_named;      /* the family begins units itself; otherwise a matrix begins one */
 	struct plan_table table[SPEC_TABLES_MAX];
 	int table_count;
 	struct plan_op sink_op; /* written to after a failure */
@@ -93,6 +96,9 @@ void plan_build_dropout_backward(
 
 /* Between the loss and the first operation of the backward pass. */
 void plan_build_backward(struct plan_build *b);
+
+/* The next parameters are used at one time, apart from those before (a layer). */
+void plan_build_unit(struct plan_build *b);
 
 /* A parameter with the buffers that its role asks for (plan.h, struct plan_param); returns its
  * index in params. */
@@ -180,6 +186,28 @@ int plan_head_backward(struct plan_build *b, struct plan_head *h, bool want_dx);
 
 /* What every spec must keep whatever the family: tasks, formats, numbers in range. */
 int plan_check(const struct job_spec *s, struct err *err) must_check;
+
+/* Puts an operation that was made before behind the others, with its operands as they are now. */
+void plan_build_repeat(struct plan_build *b, const struct plan_op *op);
+
+/* Whether the ranks of the data axis keep a part of the parameter's state each. */
+bool plan_bucket_wants(const struct plan *p, const struct plan_param *pr);
+/* plan_bucket.c: cuts the parameters into buckets and makes their buffers. With ZeRO, after the
+ * family's operations. */
+void plan_bucket_build(struct plan_build *b);
+/* Gathered for each use (stage 3). */
+static inline bool plan_bucket_gathered(const struct plan_bucket *k)
+{
+	return k->own_weights >= 0;
+}
+/* plan_parallel.c: weaves what happens between ranks into the operations of a micro-batch. */
+void plan_parallel(struct plan_build *b);
+/* An operation between ranks on the data axis; a ticket of its own. */
+int plan_parallel_ticket(struct plan_build *b);
+struct plan_op *plan_parallel_call(struct plan_build *b, enum plan_op_kind kind, const char *name,
+	int x, int y, int64_t count, int ticket);
+struct plan_op *plan_parallel_wait(
+	struct plan_build *b, const char *name, int x, int y, int ticket);
 
 /* The optimizer's operations and the sizes that follow from the parameters. */
 void plan_optimize(struct plan_build *b);

@@ -100,6 +100,14 @@ const char *plan_op_word(enum plan_op_kind kind)
 		[PLAN_OP_SPARSE_ADAMW] = "sparse_adamw",
 		[PLAN_OP_SPARSE_SGD] = "sparse_sgd",
 		[PLAN_OP_AVERAGE] = "average",
+		[PLAN_OP_ALL_REDUCE] = "all_reduce",
+		[PLAN_OP_REDUCE_SCATTER] = "reduce_scatter",
+		[PLAN_OP_ALL_GATHER] = "all_gather",
+		[PLAN_OP_WAIT] = "wait",
+		[PLAN_OP_ACCUMULATE] = "accumulate",
+		[PLAN_OP_CLEAR] = "clear",
+		[PLAN_OP_RUNNING] = "running",
+		[PLAN_OP_EXCHANGE] = "exchange",
 	};
 	return word_of(word, ARRAY_LEN(word), (unsigned)kind);
 }

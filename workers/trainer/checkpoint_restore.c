@@ -132,8 +132,9 @@ int checkpoint_restore(struct engine *e, const struct job_spec *spec, const char
 		return err_set(err, ERR_INVALID_DATA, NULL,
 			"state.json is of step %lld, the manifest of %lld", (long long)state.step,
 			(long long)manifest.step);
-	engine_parameters_changed(e);
-	rc = engine_state_set(e, &state, err);
+	rc = engine_parameters_changed(e, err);
+	if (rc == 0)
+		rc = engine_state_set(e, &state, err);
 	if (rc == 0)
 		*ret_metrics = metrics;
 	return rc;

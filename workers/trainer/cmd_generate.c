@@ -111,7 +111,7 @@ static int load_average(const struct generate_command *c, struct model *m, struc
 	if (rc == 0)
 		rc = hf_weights_read(&w, c->dir, stem, &m->spec.model, adapters, err);
 	if (rc == 0)
-		engine_parameters_changed(m->engine);
+		rc = engine_parameters_changed(m->engine, err);
 	return rc;
 }
 

@@ -89,7 +89,7 @@ int hf_model_read_adapters(
 	if (rc == 0)
 		rc = hf_weights_read(&w, dir, "adapter_model", &spec->model, true, err);
 	if (rc == 0)
-		engine_parameters_changed(e);
+		rc = engine_parameters_changed(e, err);
 	return rc;
 }
 
@@ -108,6 +108,6 @@ int hf_model_read(struct engine *e, const struct job_spec *spec, const char *dir
 	if (rc == 0)
 		rc = hf_weights_read(&w, dir, "model", &spec->model, false, err);
 	if (rc == 0)
-		engine_parameters_changed(e);
+		rc = engine_parameters_changed(e, err);
 	return rc < 0 || !adapters ? rc : hf_model_read_adapters(e, spec, dir, err);
 }

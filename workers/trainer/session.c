@@ -73,8 +73,8 @@ static int load_weights(struct session *s, const struct session_inputs *in, stru
 	bool whole = s->spec.lora.rank == 0 && (in->init_dir != NULL || in->resume_dir != NULL);
 	int rc = 0;
 	if (!whole)
-		engine_init_params(s->engine);
-	if (in->init_dir != NULL && (in->resume_dir == NULL || s->spec.lora.rank > 0))
+		rc = engine_init_params(s->engine, err);
+	if (rc == 0 && in->init_dir != NULL && (in->resume_dir == NULL || s->spec.lora.rank > 0))
 		rc = hf_model_read(s->engine, &s->spec, in->init_dir, err);
 	if (rc < 0 || in->resume_dir == NULL)
 		return rc;

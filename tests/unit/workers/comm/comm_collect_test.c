@@ -362,12 +362,16 @@ static void mesh(struct rank *r)
 	snprintf(column, sizeof(column), "column%d", x);
 	struct comm *groups[3];
 	struct comm_options options[3] = {
-		{ .name = row, .rank = x, .size = 2, .store = r->store, .check = true },
-		{ .name = column, .rank = y, .size = 2, .store = r->store, .check = true },
-		{ .name = "all", .rank = r->rank, .size = 4, .store = r->store, .check = true },
+		{ .name = row, .rank = x, .size = 2 },
+		{ .name = column, .rank = y, .size = 2 },
+		{ .name = "all", .rank = r->rank, .size = 4 },
 	};
-	for (int g = 0; g < 3; g++)
+	for (int g = 0; g < 3; g++) {
+		options[g].store = r->store;
+		options[g].check = true;
+		options[g].transport = fixture_transport;
 		RANK_OK(comm_open(&options[g], &groups[g], &err));
+	}
 	enum { ROUNDS = 20, COUNT = 50021 };
 	float *data[3];
 	for (int g = 0; g < 3; g++)
@@ -405,8 +409,7 @@ static void groups_do_not_meet(void **state)
 
 int main(int argc, char **argv)
 {
-	if (argc > 1)
-		cmocka_set_test_filter(argv[1]);
+	fixture_arguments(argc, argv);
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(one_rank),
 		cmocka_unit_test(two_ranks),

@@ -8,7 +8,6 @@ enum {
 	RANKS = 3,
 	COUNT = 4099,
 	CALLS = 50,
-	PROMPT_MS = 2000, /* what must not wait for FIXTURE_DEADLINE_MS */
 	SHORT_MS = 200,
 };
 
@@ -64,7 +63,7 @@ static void fill(struct rank *r)
 	fixture_hold(r);
 	int64_t begin = fixture_now_ms();
 	comm_close(c); /* with calls that are not done */
-	RANK_CHECK(fixture_now_ms() - begin <= PROMPT_MS + COMM_GOODBYE_MS);
+	RANK_CHECK(fixture_now_ms() - begin <= FIXTURE_PROMPT_MS);
 }
 
 static void the_queue_has_an_end(void **state)
@@ -93,7 +92,7 @@ static void late(struct rank *r)
 		RANK_CHECK(strstr(err.message, "barrier #2 of group late (rank 0 of 2)") != NULL);
 		RANK_CHECK(comm_wait(c, tickets[0], &err) == ERR_TIMEOUT);
 		int64_t ms = fixture_now_ms() - begin;
-		RANK_CHECK(ms >= SHORT_MS && ms <= SHORT_MS + PROMPT_MS);
+		RANK_CHECK(ms >= SHORT_MS && ms <= FIXTURE_PROMPT_MS);
 	}
 	fixture_report(r);
 	fixture_hold(r);
@@ -146,7 +145,7 @@ static void aborted(struct rank *r)
 		if (r->rank == 0)
 			pthread_join(thread, NULL);
 		RANK_CHECK(strstr(err.message, "aborted: the job was cancelled") != NULL);
-		RANK_CHECK(fixture_now_ms() - begin <= PROMPT_MS);
+		RANK_CHECK(fixture_now_ms() - begin <= FIXTURE_PROMPT_MS);
 		RANK_CHECK(fixture_do(c, COMM_ALL_REDUCE, &a, &again) == ERR_CANCELLED);
 		RANK_CHECK(strcmp(err.message, again.message) == 0);
 		RANK_OK(comm_wait(c, first, &again)); /* what was done stays done */
@@ -154,7 +153,7 @@ static void aborted(struct rank *r)
 	}
 	begin = fixture_now_ms();
 	comm_close(c);
-	RANK_CHECK(fixture_now_ms() - begin <= PROMPT_MS);
+	RANK_CHECK(fixture_now_ms() - begin <= FIXTURE_PROMPT_MS);
 }
 
 static void an_abort_ends_all(void **state)
@@ -202,7 +201,7 @@ static void differ(struct rank *r)
 	RANK_CHECK(rc == ERR_CONFLICT);
 	RANK_CHECK(strstr(err.message, odd->word) != NULL);
 	RANK_CHECK(strstr(err.message, "#2 of group differ") != NULL);
-	RANK_CHECK(fixture_now_ms() - begin <= PROMPT_MS);
+	RANK_CHECK(fixture_now_ms() - begin <= FIXTURE_PROMPT_MS);
 	comm_close(c);
 	free(send);
 	free(recv);
@@ -253,7 +252,7 @@ static void differ_between(struct rank *r)
 		RANK_CHECK(rc == ERR_CONFLICT);
 	RANK_CHECK(rc == 0 || (rc == ERR_CONFLICT && strstr(err.message, "count") != NULL));
 	RANK_CHECK(fixture_do(c, COMM_BARRIER, &(struct comm_args){ 0 }, &err) == ERR_CONFLICT);
-	RANK_CHECK(fixture_now_ms() - begin <= PROMPT_MS);
+	RANK_CHECK(fixture_now_ms() - begin <= FIXTURE_PROMPT_MS);
 	comm_close(c);
 }
 
@@ -296,7 +295,6 @@ int main(int argc, char **argv)
 		cmocka_unit_test(a_difference_of_two_is_everyones),
 		cmocka_unit_test(order_is_compared),
 	};
-	if (argc > 1)
-		cmocka_set_test_filter(argv[1]);
+	fixture_arguments(argc, argv);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

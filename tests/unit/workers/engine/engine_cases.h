@@ -184,7 +184,7 @@ FIXTURE_FN void snapshot_load(struct engine *e, const struct snapshot *s)
 		engine_tensor_at(e, i, &t);
 		memcpy(t.data, s->tensor[i], (size_t)t.bytes);
 	}
-	engine_parameters_changed(e);
+	assert_ok(engine_parameters_changed(e, &err));
 }
 
 /* The first tensor that differs, NULL when all are the same bits. */

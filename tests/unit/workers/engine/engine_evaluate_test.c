@@ -58,7 +58,7 @@ static void test_evaluation_of_nothing(void **state)
 			engine_tensor_at(f.engine, k, &t);
 			memset(t.data, 0, (size_t)t.bytes);
 		}
-		engine_parameters_changed(f.engine);
+		assert_ok(engine_parameters_changed(f.engine, &err));
 		assert_ok(engine_evaluate(f.engine, NULL, NULL, &x, &err));
 		bool clicks = s.task == SPEC_CLICK_THROUGH;
 		double expected = log(clicks ? 2 : (double)f.plan->n_classes);
@@ -140,7 +140,7 @@ static void test_running_statistics(void **state)
 		for (int64_t k = 0; k < t.bytes / 4; k++)
 			((float *)t.data)[k] *= 2;
 	}
-	engine_parameters_changed(f.engine);
+	assert_ok(engine_parameters_changed(f.engine, &err));
 	assert_ok(engine_evaluate(f.engine, NULL, NULL, &y, &err));
 	assert_true(fabs(x.loss / y.loss - 1) > 1e-3);
 	snapshot_forget(&before);

@@ -122,7 +122,7 @@ FIXTURE_FN void fixture_engine(struct fixture *f, int threads)
 	struct err err = { 0 };
 	assert_ok(engine_create(
 		&f->spec, f->plan, engine_backend_cpu(f->plan->type), threads, &f->engine, &err));
-	engine_init_params(f->engine);
+	assert_ok(engine_init_params(f->engine, &err));
 	assert_ok(engine_attach(f->engine, f->data, f->data, &err));
 }
 

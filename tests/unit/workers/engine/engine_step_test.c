@@ -198,7 +198,7 @@ static void test_adamw_steps(void **state)
 					*g = engine_buffer(f.engine, p->gradient);
 		double *x = calloc(3 * (size_t)p->count, sizeof(double)), *m = x + p->count,
 			   *v = m + p->count, moved = 0;
-		engine_init_params(f.engine);
+		assert_ok(engine_init_params(f.engine, &err));
 		for (int64_t k = 0; k < p->count; k++)
 			x[k] = (double)w[k];
 		for (int step = 1; step <= 3; step++) {
@@ -325,7 +325,7 @@ static void test_average_of_given(void **state)
 	engine_tensor_at(f.engine, 0, &t);
 	for (int64_t k = 0; k < t.bytes / 4; k++)
 		((float *)t.data)[k] = 7;
-	engine_parameters_changed(f.engine);
+	assert_ok(engine_parameters_changed(f.engine, &err));
 	assert_ok(engine_step(f.engine, &s, &err));
 	const float *average = engine_buffer(f.engine, f.plan->params[0].average);
 	for (int64_t k = 0; k < t.bytes / 4; k++)
@@ -351,7 +351,7 @@ static void test_average_of_silent(void **state)
 	engine_tensor_at(f.engine, 0, &t);
 	for (int64_t k = 0; k < t.bytes / 4; k++)
 		((float *)t.data)[k] = 7;
-	engine_parameters_changed(f.engine);
+	assert_ok(engine_parameters_changed(f.engine, &err));
 	assert_ok(engine_step(f.engine, &s, &err));
 	assert_true(s.loss == 0);
 	const float *average = engine_buffer(f.engine, f.plan->params[0].average);
@@ -427,7 +427,7 @@ static void check_non_finite(const char *name, struct job_spec spec)
 	engine_tensor_at(f.engine, 0, &t);
 	for (int64_t i = 0; i < t.bytes / 4; i++)
 		((float *)t.data)[i] = INFINITY;
-	engine_parameters_changed(f.engine);
+	assert_ok(engine_parameters_changed(f.engine, &err));
 	snapshot_save(f.engine, &before);
 	assert_ok(engine_step(f.engine, &s, &err));
 	assert_true(s.non_finite);

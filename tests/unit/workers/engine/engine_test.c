@@ -259,7 +259,7 @@ static void test_parameters_changed(void **state)
 		engine_tensor_at(g.engine, i, &u);
 		memcpy(t.data, u.data, (size_t)u.bytes);
 	}
-	engine_parameters_changed(f.engine);
+	assert_ok(engine_parameters_changed(f.engine, &err));
 	assert_ok(engine_evaluate(f.engine, NULL, NULL, &x, &err));
 	assert_true(x.loss == y.loss);
 	fixture_close(&f);

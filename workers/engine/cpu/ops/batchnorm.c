@@ -93,9 +93,9 @@ static void train_statistics(const struct backend_batchnorm *d)
 		d->rstd[i] = (float)(1 / sqrt(m2 / rows + (double)d->eps));
 		if (!d->update_running)
 			continue;
-		double unbiased = m2 / (d->rows > 1 ? rows - 1 : 1), m = (double)d->momentum;
-		d->running_mean[i] = (float)((1 - m) * (double)d->running_mean[i] + m * mean);
-		d->running_var[i] = (float)((1 - m) * (double)d->running_var[i] + m * unbiased);
+		double unbiased = m2 / (d->rows > 1 ? rows - 1 : 1);
+		d->running_mean[i] = (float)(d->keep * (double)d->running_mean[i] + d->add * mean);
+		d->running_var[i] = (float)(d->keep * (double)d->running_var[i] + d->add * unbiased);
 	}
 }
 

@@ -64,5 +64,6 @@ const struct backend CPU_FN(cpu_table) = {
 	.sgd = CPU_FN(sgd_update),
 	.sparse_adamw = CPU_PLAIN(sparse_adamw),
 	.sparse_sgd = CPU_PLAIN(sparse_sgd),
+	.add_f32 = CPU_PLAIN(accumulate),
 	.average = CPU_PLAIN(average_update),
 };

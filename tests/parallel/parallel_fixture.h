@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * One job trained by any mesh of real processes, and what came out of it, so that a test can hold
+ * it against one rank's. The reference runs in a process of its own too. */
+#pragma once
+
+#define fixture_open fixture_open_group
+#include "tests/unit/workers/comm/comm_fixture.h"
+#undef fixture_open
+#include "tests/unit/workers/engine/engine_cases.h"
+#include "workers/engine/engine_private.h"
+#include "workers/engine/mesh.h"
+
+#include <math.h>
+
+enum {
+	RUN_STEPS = 20,
+	RUN_ELEMENTS_MAX = 1 << 18, /* of a model */
+	RUN_RANKS_MAX = FIXTURE_RANKS_MAX,
+};
+
+struct run_step {
+	double loss, norm, learning_rate;
+	int64_t samples, tokens;
+};
+
+/* Lies in memory that all ranks share. */
+struct run_result {
+	struct run_step step[RUN_RANKS_MAX][RUN_STEPS];
+	struct engine_evaluation evaluation[RUN_RANKS_MAX];
+	int64_t plan_bytes[RUN_RANKS_MAX], memory_bytes[RUN_RANKS_MAX];
+	int64_t owned;                         /* elements that somebody wrote to params, all in all */
+	int64_t params_count;
+	float params[RUN_ELEMENTS_MAX];        /* exact values, in the plan's order */
+	uint8_t weights[RUN_RANKS_MAX][RUN_ELEMENTS_MAX * 4]; /* what operations read */
+	int64_t weights_bytes;
+};
+
+/* What the ranks are told. */
+struct run_job {
+	struct job_spec spec;
+	struct data_file files[2];
+	int file_count;
+};
+
+static inline struct run_result *run_of(struct rank *r)
+{
+	return r->all->shared;
+}
+
+/* Each element of each parameter belongs to one data rank, or to all alike: then the first tells. */
+static inline void run_collect(struct rank *r, struct engine *e, const struct plan *p)
+{
+	struct run_result *res = run_of(r);
+	int64_t at = 0, owned = 0;
+	for (int i = 0; i < p->param_count; i++) {
+		struct engine_tensor t;
+		engine_tensor_at(e, i, &t);
+		RANK_CHECK(at + p->params[i].count <= RUN_ELEMENTS_MAX);
+		bool whole = t.count == p->params[i].count && p->params[i].bucket < 0;
+		for (int64_t k = 0; k < t.count && (!whole || r->rank == 0); k++) {
+			float x = 0;
+			if (t.type == PLAN_F32)
+				x = ((float *)t.data)[k];
+			else
+				engine_backend_cpu(p->type)->to_f32(1, (uint16_t *)t.data + k, &x);
+			res->params[at + t.begin + k] = x;
+			owned++;
+		}
+		at += p->params[i].count;
+	}
+	__atomic_add_fetch(&res->owned, owned, __ATOMIC_RELAXED);
+	res->params_count = at;
+}
+
+/* The weights that every rank has whole. */
+static inline void run_weights(struct rank *r, struct engine *e, const struct plan *p)
+{
+	struct run_result *res = run_of(r);
+	int64_t at = 0;
+	for (int i = 0; i < p->buffer_count; i++) {
+		const struct plan_buffer *b = &p->buffers[i];
+		bool whole = b->kind == PLAN_WEIGHTS && strstr(b->name, ".own") == NULL;
+		if (!whole)
+			continue;
+		RANK_CHECK(at + b->bytes <= RUN_ELEMENTS_MAX * 4);
+		memcpy(&res->weights[r->rank][at], engine_buffer(e, i), (size_t)b->bytes);
+		at += b->bytes;
+	}
+	res->weights_bytes = at;
+}
+
+static inline void run_rank(struct rank *r)
+{
+	const struct run_job *job = r->all->arg;
+	struct run_result *res = run_of(r);
+	struct err err = { 0 };
+	struct data *data = NULL;
+	struct plan *plan = NULL;
+	struct mesh *mesh = NULL;
+	struct engine *e = NULL;
+	struct plan_dataset dims;
+	RANK_OK(data_open(
+		&job->spec, job->files, job->file_count, "training_file", NULL, &data, &err));
+	data_dims(data, NULL, &dims);
+	RANK_OK(plan_compile_rank(&job->spec, &dims, r->rank, &plan, &err));
+	RANK_CHECK(plan_mesh_size(&plan->mesh) == r->size);
+	struct mesh_options o = { .store = r->store,
+		.open_ms = FIXTURE_DEADLINE_MS,
+		.deadline_ms = FIXTURE_DEADLINE_MS,
+		.check = true };
+	RANK_OK(mesh_open(&plan->mesh, &o, &mesh, &err));
+	RANK_OK(engine_create(&job->spec, plan, engine_backend_cpu(plan->type), 1, &e, &err));
+	RANK_OK(engine_join(e, mesh, &err));
+	RANK_OK(engine_init_params(e, &err));
+	RANK_OK(engine_attach(e, data, data, &err));
+	for (int i = 0; i < RUN_STEPS; i++) {
+		struct engine_step s;
+		RANK_OK(engine_step(e, &s, &err));
+		RANK_CHECK(!s.non_finite);
+		res->step[r->rank][i] = (struct run_step){
+			s.loss, s.grad_norm, s.learning_rate, s.samples, s.tokens
+		};
+	}
+	RANK_OK(engine_evaluate(e, NULL, NULL, &res->evaluation[r->rank], &err));
+	res->plan_bytes[r->rank] = plan->total_bytes;
+	res->memory_bytes[r->rank] = engine_memory_bytes(e);
+	run_collect(r, e, plan);
+	run_weights(r, e, plan);
+	engine_destroy(e);
+	mesh_close(mesh);
+	plan_destroy(plan);
+	data_close(data);
+}
+
+/* The files are made once per case. */
+static inline void run_mesh(struct fixture *f, struct spec_parallel parallel, struct run_result *ret)
+{
+	struct run_job job = { .spec = f->spec, .file_count = f->files };
+	job.spec.parallel = parallel;
+	for (int i = 0; i < f->files; i++)
+		job.files[i] = (struct data_file){ f->file[i].path, i == 0 ? "first" : "second" };
+	memset(ret, 0, sizeof(*ret));
+	int64_t size = parallel.data * parallel.tensor * parallel.pipeline;
+	fixture_run((int)size, run_rank, &job, ret);
+}

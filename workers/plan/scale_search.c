@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The search for the best mesh: tries all that divide the devices and the model, keeps the best of
+ * every pair (tensor, pipeline), orders them. Knows no rule of thumb. One thread. */
+#include "workers/plan/scale_private.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { DIVISORS_MAX = 1536 }; /* no number below 2^31 has more */
+
+struct search {
+	const struct scale_model *m;
+	const struct scale_cluster *c;
+	struct scale_choice pair; /* the best so far of the pair that is being tried */
+	bool found;
+	int64_t tried;
+};
+
+/* Of two that fit the faster, of two that do not the smaller, and what fits before what does not.
+ * Simpler ones come first, so that what is as good does not replace them. */
+static bool beats(const struct scale_cost *a, const struct scale_cost *b)
+{
+	if (a->fits != b->fits)
+		return a->fits;
+	return a->fits ? a->step_s < SCALE_BETTER * b->step_s : a->memory_bytes < b->memory_bytes;
+}
+
+static void try_mesh(struct search *s, const struct scale_mesh *mesh)
+{
+	struct scale_choice next = { .mesh = *mesh };
+	struct err ignored = { 0 };
+	if (scale_estimate(s->m, s->c, mesh, &next.cost, &ignored))
+		return;
+	s->tried++;
+	if (!s->found || beats(&next.cost, &s->pair.cost)) {
+		s->pair = next;
+		s->found = true;
+	}
+}
+
+/* The divisors of n, the largest first. */
+static int divisors(int64_t n, int64_t *ret)
+{
+	int count = 0;
+	for (int64_t i = 1; i * i <= n && count < DIVISORS_MAX; i++)
+		if (n % i == 0)
+			ret[count++] = n / i;
+	for (int i = count - 1; i >= 0 && count < DIVISORS_MAX; i--)
+		if (n / ret[i] != ret[i])
+			ret[count++] = n / ret[i];
+	return count;
+}
+
+/* Chunks of equal size, or a power of two of them. */
+static bool chunks_ok(const struct scale_model *m, int pipeline, int v)
+{
+	if (v == 1)
+		return true;
+	return pipeline > 1 && (int64_t)pipeline * v <= m->layers &&
+		((v & (v - 1)) == 0 || m->layers % (pipeline * v) == 0);
+}
+
+static void try_pair(struct search *s, int tensor, int pipeline)
+{
+	const struct scale_model *m = s->m;
+	struct scale_mesh mesh = { .data = s->c->devices / (tensor * pipeline),
+		.tensor = tensor,
+		.pipeline = pipeline,
+		.interleave = 1,
+		.micro_batch = 1 };
+	int64_t batches[DIVISORS_MAX];
+	struct err ignored = { 0 };
+	if (scale_mesh_check(m, s->c, &mesh, &ignored))
+		return;
+	int batch_count = divisors(m->batch / mesh.data, batches);
+	int ways = m->layers > 0 ? SCALE_CHECKPOINTINGS : 1;
+	int most_chunks = m->layers > 0 ? (int)(m->layers / pipeline) : 1;
+	for (mesh.zero = 0; mesh.zero <= (mesh.data > 1 ? 3 : 0); mesh.zero++)
+		for (mesh.interleave = 1; mesh.interleave <= most_chunks; mesh.interleave++) {
+			if (!chunks_ok(m, pipeline, mesh.interleave))
+				continue;
+			for (int way = 0; way < ways; way++) {
+				mesh.checkpointing = (enum spec_checkpointing)way;
+				for (int i = 0; i < batch_count; i++) {
+					mesh.micro_batch = batches[i];
+					try_mesh(s, &mesh);
+				}
+			}
+		}
+}
+
+static int compare(const void *a, const void *b)
+{
+	const struct scale_cost *x = &((const struct scale_choice *)a)->cost;
+	const struct scale_cost *y = &((const struct scale_choice *)b)->cost;
+	if (x->fits != y->fits)
+		return x->fits ? -1 : 1;
+	double left = x->fits ? x->step_s : x->memory_bytes;
+	double right = y->fits ? y->step_s : y->memory_bytes;
+	return left < right ? -1 : left > right;
+}
+
+/* Keeps the list in order; when it is full the last falls out. The best of all is chosen as within
+ * a pair: a later pair has to be better by half a percent to lead. */
+static void keep(struct scale_search *r, const struct scale_choice *pair, struct scale_choice *best)
+{
+	if (r->choice_count == 0 || beats(&pair->cost, &best->cost))
+		*best = *pair;
+	if (r->choice_count < SCALE_RUNNERS_MAX) {
+		r->choice[r->choice_count++] = *pair;
+		return;
+	}
+	int worst = 0;
+	for (int i = 1; i < r->choice_count; i++)
+		if (compare(&r->choice[i], &r->choice[worst]) > 0)
+			worst = i;
+	if (compare(pair, &r->choice[worst]) < 0)
+		r->choice[worst] = *pair;
+}
+
+static bool same_pair(const struct scale_mesh *a, const struct scale_mesh *b)
+{
+	return a->tensor == b->tensor && a->pipeline == b->pipeline;
+}
+
+static void lead(struct scale_search *r, const struct scale_choice *best)
+{
+	qsort(r->choice, (size_t)r->choice_count, sizeof(r->choice[0]), compare);
+	int at = 0;
+	while (at < r->choice_count - 1 && !same_pair(&r->choice[at].mesh, &best->mesh))
+		at++;
+	memmove(&r->choice[1], &r->choice[0], (size_t)at * sizeof(r->choice[0]));
+	r->choice[0] = *best;
+}
+
+int scale_search(const struct scale_model *m, const struct scale_cluster *c,
+	struct scale_search *ret, struct err *err)
+{
+	struct search s = { .m = m, .c = c };
+	struct scale_choice best = { 0 };
+	*ret = (struct scale_search){ 0 };
+	for (int pipeline = 1; pipeline <= c->devices; pipeline++)
+		for (int tensor = 1; tensor <= c->devices / pipeline; tensor++) {
+			if (c->devices % (pipeline * tensor))
+				continue;
+			s.found = false;
+			try_pair(&s, tensor, pipeline);
+			if (s.found)
+				keep(ret, &s.pair, &best);
+		}
+	ret->tried = s.tried;
+	if (ret->choice_count == 0)
+		return err_set(err, ERR_INVALID_VALUE, "$.parallelism",
+			"no mesh of %d devices divides a batch of %lld and the model", c->devices,
+			(long long)m->batch);
+	lead(ret, &best);
+	for (int i = 1; i < ret->choice_count; i++)
+		scale_reason_lost(c, &ret->choice[0], &ret->choice[i]);
+	scale_reason_won(c, &ret->choice[0]);
+	if (!ret->choice[0].cost.fits)
+		return err_set(err, ERR_PLAN_TOO_LARGE, "$.parallelism",
+			"no mesh fits: the smallest needs %.0f GB of a device's %.0f",
+			ret->choice[0].cost.memory_bytes / 1e9, c->device.memory_bytes / 1e9);
+	return 0;
+}
