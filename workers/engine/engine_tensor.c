@@ -50,7 +50,7 @@ struct engine_piece engine_piece_of(const struct plan *p, int param, enum engine
 	int64_t own = p->mesh.data_rank * k->shard;
 	int64_t begin = own > pr->bucket_begin ? own : pr->bucket_begin;
 	int64_t end = own + k->shard < pr->bucket_begin + pr->count ? own + k->shard
-															   : pr->bucket_begin + pr->count;
+																: pr->bucket_begin + pr->count;
 	if (begin >= end)
 		return piece;
 	piece.begin = begin - pr->bucket_begin;
