@@ -410,9 +410,9 @@ def test_ranks_train_as_one(tmp_path, ranks):
     refused = trainer("run", *given, "--out", tmp_path / "many", check=False)
     assert refused.returncode == 1 and f"--ranks {ranks}" in refused.stderr
     many = lines(trainer("run", *given, "--out", tmp_path / "many", "--ranks", ranks).stdout)
-    pairs_of = list(zip([m for m in one if m["t"] == "step"], [m for m in many if m["t"] == "step"]))
-    assert len(pairs_of) == 10 and many[-1]["outcome"] == "succeeded"
-    for alone, shared in pairs_of:
+    both = list(zip(*([m for m in told if m["t"] == "step"] for told in (one, many))))
+    assert len(both) == 10 and many[-1]["outcome"] == "succeeded"
+    for alone, shared in both:
         assert shared["sample_ids"] == alone["sample_ids"]
         assert shared["loss"] == pytest.approx(alone["loss"], rel=1e-6)
         assert shared["grad_norm"] == pytest.approx(alone["grad_norm"], rel=1e-5)

@@ -37,7 +37,7 @@ struct run {
 	struct session *s;
 	struct mesh *mesh;      /* NULL: one rank */
 	bool first;             /* this rank reports and writes */
-	bool between;           /* two steps: the others wait, or soon will */
+	bool others_wait;       /* for this rank's next word, or soon will: nothing comes before it */
 	int64_t others_told_us; /* that this one is busy */
 	struct buf text;        /* the message being written */
 	char parent[FILE_PATH_MAX];
@@ -87,7 +87,7 @@ static void still_alive(void *ctx)
 {
 	struct run *r = ctx;
 	r->l->reporter->alive(r->l->reporter_ctx, r->step);
-	if (!r->between || now_us(r) - r->others_told_us < AGREE_WAIT_MS * 1000LL)
+	if (!r->others_wait || now_us(r) - r->others_told_us < AGREE_WAIT_MS * 1000LL)
 		return;
 	agree_wait(r->mesh);
 	r->others_told_us = now_us(r);
@@ -148,9 +148,8 @@ static int step_engine(struct run *r, struct engine_step *now, struct err *err)
 	bool watch = r->profile != NULL || (r->first && saver_reading(r->saver));
 	engine_trace(r->s->engine, watch ? on_operation : NULL, r);
 	int64_t begin = now_us(r);
-	r->between = false;
 	rc = engine_step(r->s->engine, now, err);
-	r->between = true;
+	r->others_wait = true;
 	if (rc < 0)
 		return rc;
 	r->last_us = (double)(now_us(r) - begin);
@@ -282,8 +281,8 @@ static int follow_save(struct run *r, bool wait, struct err *err)
 }
 
 /* A periodic checkpoint is skipped while too many wait for the yard; the last one (`must`) never,
- * and it is waited for. One is written at a time: the next waits for the one before. All ranks have
- * the same to write: rank 0 does. */
+ * and it is waited for. One is written at a time: the next waits for the one before, or with other
+ * ranks is skipped. All ranks have the same to write: rank 0 does. */
 static int save(struct run *r, bool must, struct err *err)
 {
 	int rc = 0;
@@ -291,6 +290,9 @@ static int save(struct run *r, bool must, struct err *err)
 		return 0;
 	if (r->saved_step == r->step)
 		return must ? follow_save(r, true, err) : 0;
+	/* The other ranks are in the next step and would miss this one. */
+	if (r->mesh != NULL && !must && saver_busy(r->saver))
+		return 0;
 	rc = follow_save(r, true, err);
 	int unsaved = rc < 0 ? rc : retire_folders(r, err);
 	if (unsaved < 0 || (!must && unsaved >= LOOP_UNSAVED_MAX))
@@ -386,6 +388,7 @@ static int settle(struct run *r, struct loop_result *ret, struct agree_say *say,
 	};
 	int rc = agree_step(r->mesh, say, err);
 	r->others_told_us = now_us(r);
+	r->others_wait = ret->outcome != NULL;
 	if (rc < 0 || ret->outcome != NULL)
 		return rc;
 	if (say->order == LOOP_CANCEL)
@@ -400,6 +403,7 @@ static int settle(struct run *r, struct loop_result *ret, struct agree_say *say,
 	else if (say->over)
 		finish(ret, "failed", "platform_error",
 			"the ranks do not agree on the loss: another one has found it not to be usable");
+	r->others_wait = ret->outcome != NULL; /* otherwise they are in the next step by now */
 	return 0;
 }
 
@@ -471,6 +475,7 @@ static int train(struct run *r, struct loop_result *ret, struct err *err)
 		if (rc < 0)
 			return rc;
 		if (r->step >= total) {
+			r->others_wait = true;
 			rc = save(r, true, err);
 			return rc < 0 ? rc : finish_model(r, ret, err);
 		}
@@ -506,7 +511,7 @@ static int begin(struct run *r, struct err *err)
 
 void loop_run(const struct loop *l, struct loop_result *ret)
 {
-	struct run r = { .l = l, .s = l->session, .mesh = l->session->mesh, .between = true };
+	struct run r = { .l = l, .s = l->session, .mesh = l->session->mesh, .others_wait = true };
 	struct err err = { 0 };
 	memset(ret, 0, sizeof(*ret));
 	r.first = ranks_is_first(r.mesh);
