@@ -3,6 +3,7 @@
 #include "workers/trainer/session.h"
 
 #include "workers/trainer/hf_config.h"
+#include "workers/trainer/ranks.h"
 
 #include <stdlib.h>
 
@@ -43,7 +44,8 @@ static int open_engine(struct session *s, const struct session_inputs *in, struc
 {
 	struct plan_dataset dims;
 	data_dims(s->training, s->validation, &dims);
-	int rc = plan_compile(&s->spec, &dims, &s->plan, err);
+	int rank = s->mesh != NULL ? s->mesh->world->rank : 0;
+	int rc = plan_compile_rank(&s->spec, &dims, rank, &s->plan, err);
 	if (rc == 0)
 		rc = plan_set_dataset(s->plan, &s->spec, &dims, err);
 	if (rc == 0)
@@ -51,6 +53,8 @@ static int open_engine(struct session *s, const struct session_inputs *in, struc
 	if (rc == 0)
 		rc = engine_create(
 			&s->spec, s->plan, engine_backend_cpu(s->plan->type), in->threads, &s->engine, err);
+	if (rc == 0 && s->mesh != NULL)
+		rc = engine_join(s->engine, s->mesh, err);
 	if (rc == 0)
 		rc = engine_attach(s->engine, s->training, s->validation, err);
 	return rc;
@@ -96,9 +100,10 @@ int session_open(const struct job_spec *spec, const struct session_inputs *in, s
 	s->spec = *spec;
 	s->peak_flops = in->peak_flops;
 	s->base_elsewhere = in->init_dir != NULL;
-	if (spec->device_count != 1)
+	s->mesh = in->mesh;
+	if (in->mesh == NULL && ranks_count(spec) != 1)
 		return err_set(err, ERR_INVALID_VALUE, "$.resources.count",
-			"this build trains on one device, not on %lld", (long long)spec->device_count);
+			"this job needs %d ranks, and this is one alone", ranks_count(spec));
 	int rc = in->init_dir != NULL ? adopt_config(s, in->init_dir, err) : 0;
 	if (rc == 0)
 		rc = hf_tokenizer_open(&s->spec, in->tokenizer_path, &s->tokenizer, err);
