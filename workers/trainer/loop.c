@@ -338,7 +338,8 @@ static bool evaluation_moved(void *ctx, int64_t done, int64_t total)
 	struct agree_say say = { .order = r->l->reporter->order(r->l->reporter_ctx),
 		.time_up = time_is_up(r) };
 	/* A lost rank is found by the next round too. */
-	return agree_step(r->mesh, &say, NULL) == 0 && say.order == LOOP_GO_ON && !say.time_up;
+	return agree_step(r->mesh, &say, NULL, NULL, NULL) == 0 && say.order == LOOP_GO_ON &&
+		!say.time_up;
 }
 
 /* CANCELLED when an order came in between: the caller looks at orders again. */
@@ -386,7 +387,7 @@ static int settle(struct run *r, struct loop_result *ret, struct agree_say *say,
 		.checkpoint = reporter->take_checkpoint(r->l->reporter_ctx),
 		.over = ret->outcome != NULL,
 	};
-	int rc = agree_step(r->mesh, say, err);
+	int rc = agree_step(r->mesh, say, still_alive, r, err);
 	r->others_told_us = now_us(r);
 	r->others_wait = ret->outcome != NULL;
 	if (rc < 0 || ret->outcome != NULL)
