@@ -3,9 +3,7 @@
  * it against one rank's. The reference runs in a process of its own too. */
 #pragma once
 
-#define fixture_open fixture_open_group
 #include "tests/unit/workers/comm/comm_fixture.h"
-#undef fixture_open
 #include "tests/unit/workers/engine/engine_cases.h"
 #include "workers/engine/engine_private.h"
 #include "workers/engine/mesh.h"

@@ -243,7 +243,7 @@ static void all_operations(struct rank *r)
 {
 	const struct arg *arg = r->all->arg;
 	struct shared *shared = r->all->shared;
-	struct test t = { r, fixture_open(r, "all", arg->check, FIXTURE_DEADLINE_MS), 0 };
+	struct test t = { r, fixture_group(r, "all", arg->check, FIXTURE_DEADLINE_MS), 0 };
 	struct check_random random = { arg->seed };
 	struct err err = { 0 };
 	for (int n = 0; n < CASES; n++) {
@@ -322,7 +322,7 @@ static void same_bits(struct rank *r)
 	const struct arg *arg = r->all->arg;
 	struct shared *shared = r->all->shared;
 	struct err err = { 0 };
-	struct comm *c = fixture_open(r, "bits", true, FIXTURE_DEADLINE_MS);
+	struct comm *c = fixture_group(r, "bits", true, FIXTURE_DEADLINE_MS);
 	float *x = make(arg->seed, r->rank, COMM_F32, LARGE);
 	for (int64_t i = 0; i < LARGE; i++)
 		x[i] *= (float)(1 << (mix(arg->seed, (uint64_t)i + 77) % 24));

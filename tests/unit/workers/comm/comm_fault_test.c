@@ -71,7 +71,7 @@ static void fault_body(struct rank *r)
 {
 	const struct fault *f = r->all->arg;
 	char *send = r->all->shared, *recv = send + INSIDE_BYTES;
-	struct comm *c = fixture_open(r, "fault", f->check, FIXTURE_DEADLINE_MS);
+	struct comm *c = fixture_group(r, "fault", f->check, FIXTURE_DEADLINE_MS);
 	struct comm_args a = args_of(f, r, send, recv);
 	enum comm_op op = f->op == COMM_SEND && r->rank == 1 ? COMM_RECV : f->op;
 	if (r->rank == f->victim) {

@@ -179,7 +179,7 @@ static inline void fixture_run(
 	fixture_finish(&all, -1);
 }
 
-static inline struct comm *fixture_open(
+static inline struct comm *fixture_group(
 	struct rank *r, const char *name, bool check, int64_t deadline_ms)
 {
 	struct err err = { 0 };

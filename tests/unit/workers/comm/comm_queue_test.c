@@ -16,7 +16,7 @@ enum {
 static void overlap(struct rank *r)
 {
 	struct err err = { 0 };
-	struct comm *c = fixture_open(r, "overlap", true, FIXTURE_DEADLINE_MS);
+	struct comm *c = fixture_group(r, "overlap", true, FIXTURE_DEADLINE_MS);
 	float *data = fixture_alloc(CALLS * COUNT * (int64_t)sizeof(float));
 	int64_t tickets[CALLS];
 	bool done = false;
@@ -50,7 +50,7 @@ static void tickets_overlap(void **state)
 static void fill(struct rank *r)
 {
 	struct err err = { 0 };
-	struct comm *c = fixture_open(r, "full", true, FIXTURE_DEADLINE_MS);
+	struct comm *c = fixture_group(r, "full", true, FIXTURE_DEADLINE_MS);
 	struct comm_args none = { 0 };
 	int64_t ticket = 0;
 	if (r->rank == 0) { /* nobody else comes: all that is called stays */
@@ -90,7 +90,7 @@ static void the_queue_has_an_end(void **state)
 static void close_first(struct rank *r)
 {
 	struct err err = { 0 };
-	struct comm *c = fixture_open(r, "first", true, FIXTURE_DEADLINE_MS);
+	struct comm *c = fixture_group(r, "first", true, FIXTURE_DEADLINE_MS);
 	RANK_OK(fixture_do(c, COMM_BARRIER, &(struct comm_args){ 0 }, &err));
 	fixture_report(r);
 	fixture_hold(r);
@@ -113,7 +113,7 @@ static void a_close_waits_for_the_others(void **state)
 static void late(struct rank *r)
 {
 	struct err err = { 0 };
-	struct comm *c = fixture_open(r, "late", true, FIXTURE_DEADLINE_MS);
+	struct comm *c = fixture_group(r, "late", true, FIXTURE_DEADLINE_MS);
 	if (r->rank == 0) {
 		int64_t tickets[2], begin = fixture_now_ms();
 		RANK_OK(c->ops->barrier(c, &(struct comm_args){ 0 }, &tickets[0], &err));
@@ -154,7 +154,7 @@ static void *abort_thread(void *data)
 static void aborted(struct rank *r)
 {
 	struct err err = { 0 }, again = { 0 };
-	struct comm *c = fixture_open(r, "aborted", true, FIXTURE_DEADLINE_MS);
+	struct comm *c = fixture_group(r, "aborted", true, FIXTURE_DEADLINE_MS);
 	float x[COUNT] = { 0 };
 	struct comm_args a = { .recv = x, .count = COUNT, .type = COMM_F32 };
 	int64_t first = 0, ticket = 0;
@@ -213,7 +213,7 @@ static void differ(struct rank *r)
 {
 	const struct odd *odd = r->all->arg;
 	struct err err = { 0 };
-	struct comm *c = fixture_open(r, "differ", true, FIXTURE_DEADLINE_MS);
+	struct comm *c = fixture_group(r, "differ", true, FIXTURE_DEADLINE_MS);
 	char *send = fixture_alloc(RANKS * COUNT * 8), *recv = fixture_alloc(RANKS * COUNT * 8);
 	memset(send, 0, RANKS * COUNT * 8);
 	struct comm_args a = { .send = send, .recv = recv, .count = COUNT, .type = COMM_F32 };
@@ -267,7 +267,7 @@ static void every_rank_sees_a_difference(void **state)
 static void differ_between(struct rank *r)
 {
 	struct err err = { 0 };
-	struct comm *c = fixture_open(r, "between", true, FIXTURE_DEADLINE_MS);
+	struct comm *c = fixture_group(r, "between", true, FIXTURE_DEADLINE_MS);
 	char data[2 * RANKS * 8] = { 0 };
 	int64_t sends[RANKS] = { 8, 8, 8 }, receives[RANKS] = { 8, 8, 8 };
 	if (r->rank == 0)
@@ -297,7 +297,7 @@ static void a_difference_of_two_is_everyones(void **state)
 static void swapped(struct rank *r)
 {
 	struct err err = { 0 };
-	struct comm *c = fixture_open(r, "swapped", true, FIXTURE_DEADLINE_MS);
+	struct comm *c = fixture_group(r, "swapped", true, FIXTURE_DEADLINE_MS);
 	float x[8] = { 0 };
 	int64_t tickets[2] = { 0 };
 	struct comm_args a = { .recv = x, .count = 4, .type = COMM_F32 };
