@@ -76,6 +76,8 @@ const struct route routes_agent[] = {
 		agent_poll },
 	{ "POST", "/agent/v1/report", "agent_report", SCOPE_AGENT, BODY_JSON, REPORT_MAX, 0,
 		agent_report },
+	{ "POST", "/agent/v1/rendezvous", "agent_rendezvous", SCOPE_AGENT, BODY_JSON, REPORT_MAX,
+		ROUTE_WAIT, agent_rendezvous },
 	{ "GET", "/agent/v1/blobs/{sha256}", "agent_blob_get", SCOPE_AGENT, BODY_NONE, 0, 0,
 		agent_blob_get },
 	{ "PUT", "/agent/v1/blobs/{sha256}", "agent_blob_put", SCOPE_AGENT, BODY_BLOB, UPLOAD_MAX, 0,

@@ -44,18 +44,21 @@ int agent_store_register(struct db_conn *conn, const struct agent_machine *m,
 	cleanup(db_result_freep) struct db_result *r = NULL;
 	rc = db_exec(conn, &r, err,
 		"insert into agents as g"
-		" (id, key_id, name, region, instance_type, boot_id, engine_build, rates)"
-		" values ($1, $2, $3, $4, $5, $6, $7, coalesce($8::jsonb, '{}'))"
+		" (id, key_id, name, region, instance_type, boot_id, engine_build, rates, host)"
+		" values ($1, $2, $3, $4, $5, $6, $7, coalesce($8::jsonb, '{}'),"
+		"  coalesce($9, '127.0.0.1'))"
 		" on conflict (key_id) do update set name = excluded.name, region = excluded.region,"
 		" instance_type = excluded.instance_type, boot_id = excluded.boot_id,"
-		" engine_build = excluded.engine_build, rates = excluded.rates, status = 'ready',"
+		" engine_build = excluded.engine_build, rates = excluded.rates, host = excluded.host,"
+		" status = 'ready',"
 		" last_seen_at = yard_now()"
 		" where g.instance_type = excluded.instance_type or not exists"
-		"  (select from attempts a where a.agent_id = g.id and a.status <> 'ended')"
+		"  (select from attempts a where a.agent_id = g.id and a.status <> 'ended') and not exists"
+		"  (select from attempt_parts p where p.agent_id = g.id and not p.released)"
 		" returning g.id",
 		DB_TEXT(id), DB_TEXT(m->key_id), DB_TEXT(m->name), DB_TEXT(m->region),
 		DB_TEXT(m->instance_type), DB_TEXT(m->boot_id), DB_TEXT(m->engine_build),
-		DB_TEXT(m->rates_json));
+		DB_TEXT(m->rates_json), DB_TEXT(m->host));
 	if (rc < 0)
 		return rc;
 	if (db_rows(r) == 0)

@@ -3,6 +3,7 @@
 #include "core/model/attempt.h"
 
 #include "core/json/writer.h"
+#include "core/model/attempt_part.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -163,15 +164,17 @@ static int write_end(struct db_conn *conn, const struct attempt *a, const struct
 	int rc = db_exec(conn, NULL, err,
 		"update attempts set status = 'ended', outcome = $2, reason = $3, reason_message = $4,"
 		" rank = $5, exit_code = $6, signal = $7, last_lines = coalesce($8::jsonb, '[]'),"
-		" report_seq = $9, last_step = $10, ended_at = yard_now() where id = $1",
+		" report_seq = case when $11 = 0 then $9 else report_seq end, last_step = $10,"
+		" ended_at = yard_now() where id = $1",
 		DB_TEXT(a->id), DB_TEXT(outcome_words[v->outcome]), DB_TEXT(end->reason),
 		DB_TEXT(end->message), number_or_null(end->rank), number_or_null(end->exit_code),
 		number_or_null(end->signal), DB_TEXT(end->last_lines_json), DB_I64(a->report_seq),
-		DB_I64(a->last_step));
-	if (rc < 0)
-		return rc;
-	return db_exec(conn, NULL, err, "update agents set version = version + 1 where id = $1",
-		DB_TEXT(a->agent_id));
+		DB_I64(a->last_step), DB_I64(a->part));
+	if (rc == 0 && a->part > 0)
+		rc = attempt_part_flush(conn, a->id, a->part, a->report_seq, err);
+	if (rc == 0)
+		rc = attempt_part_notify(conn, a->id, err);
+	return rc < 0 ? rc : attempt_part_release(conn, a->id, err);
 }
 
 static void put_number(struct json_writer *w, const char *key, int64_t v)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * One try of a job on one machine: its transition table, its fence, and the rules that say what
- * an end means for the job, for the money and for the devices. Called by the agents' handlers
- * (through attempt_message.c) and by the scheduler, inside the caller's transaction. */
+ * One try of a job on one machine or several: its transition table, its fence, and the rules that
+ * say what an end means for the job, for the money and for the devices. Called by the agents'
+ * handlers (through attempt_message.c) and by the scheduler, inside the caller's transaction. */
 #pragma once
 
 #include "core/base/attr.h"
@@ -67,7 +67,8 @@ struct attempt {
 	int64_t number;
 	enum attempt_status status;
 	enum attempt_desired desired;
-	int64_t report_seq; /* last message applied; written by attempt_store_flush, attempt_end */
+	int64_t part;       /* of the machine that writes: 0 has rank 0 and tells the training */
+	int64_t report_seq; /* its last message applied; written by attempt_store_flush, attempt_end */
 	int64_t last_step;
 	bool moved; /* last_step grew in this transaction */
 	enum job_status job_status;

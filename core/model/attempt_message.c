@@ -154,7 +154,7 @@ static void note_step(struct attempt *a, int64_t step)
 static int apply_starting(struct message *m)
 {
 	struct attempt *a = m->a;
-	if (a->status != ATTEMPT_ASSIGNED)
+	if (a->status != ATTEMPT_ASSIGNED || a->part > 0)
 		return 0;
 	int rc = attempt_move(m->conn, a, ATTEMPT_STARTING, m->err);
 	if (rc < 0)
@@ -335,6 +335,9 @@ static int apply_end(struct message *m)
 	if (m->o.code < 0)
 		return m->o.code;
 	end.outcome = outcomes[word];
+	if (end.outcome == ATTEMPT_SUCCEEDED && m->a->part > 0)
+		return err_set(m->err, ERR_INVALID_VALUE, m->o.path,
+			"Success is told by the machine of rank 0 alone.");
 	if (end.outcome != ATTEMPT_FAILED || (end.reason != NULL && end.reason[0] == '\0'))
 		end.reason = NULL;
 	cleanup(buf_finish) struct buf text, message;
@@ -361,14 +364,15 @@ static int apply_end(struct message *m)
 static const struct {
 	const char *word;
 	int (*apply)(struct message *m);
+	bool of_parts; /* machines without rank 0 say it too */
 } kinds[] = {
-	{ "starting", apply_starting },
-	{ "training", apply_training },
-	{ "step", apply_step },
-	{ "evaluation", apply_evaluation },
-	{ "checkpoint", apply_checkpoint },
-	{ "log", apply_log },
-	{ "end", apply_end },
+	{ "starting", apply_starting, true },
+	{ "training", apply_training, false },
+	{ "step", apply_step, false },
+	{ "evaluation", apply_evaluation, false },
+	{ "checkpoint", apply_checkpoint, false },
+	{ "log", apply_log, true },
+	{ "end", apply_end, true },
 };
 
 int attempt_message_apply(struct db_conn *conn, struct attempt *a, const struct json_val *message,
@@ -382,6 +386,9 @@ int attempt_message_apply(struct db_conn *conn, struct attempt *a, const struct 
 	a->report_seq = seq;
 	for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
 		if (strcmp(kinds[i].word, t) == 0)
-			return kinds[i].apply(&m);
+			return a->part == 0 || kinds[i].of_parts
+				? kinds[i].apply(&m)
+				: err_set(err, ERR_INVALID_VALUE, path,
+					  "'%.40s' is told by the machine of rank 0 alone.", t);
 	return err_set(err, ERR_INVALID_VALUE, path, "'%.40s' is not a kind of message.", t);
 }

@@ -4,6 +4,7 @@
 
 #include "core/base/clock.h"
 #include "core/crypto/random.h"
+#include "core/model/attempt_part.h"
 #include "core/model/residency.h"
 
 #include <assert.h>
@@ -78,10 +79,17 @@ int attempt_store_lock(
 {
 	cleanup(db_result_freep) struct db_result *r = NULL;
 	int rc = db_exec(conn, &r, err,
-		LOCK_COLUMNS " where a.id = $1 and a.epoch = $2 and a.agent_id = $3"
-					 " and a.status <> 'ended' for update of j, a",
+		LOCK_COLUMNS " where a.id = $1 and a.epoch = $2 and " ATTEMPT_PART_IS_OF(
+			"a", "$3") " and a.status <> 'ended' for update of j, a",
 		DB_TEXT(fence->attempt_id), DB_I64(fence->epoch), DB_TEXT(fence->agent_id));
-	return rc < 0 ? rc : take_attempt(r, fence->attempt_id, ret, err);
+	struct attempt a;
+	if (rc == 0)
+		rc = take_attempt(r, fence->attempt_id, &a, err);
+	if (rc == 0 && strcmp(a.agent_id, fence->agent_id) != 0)
+		rc = attempt_part_find(conn, a.id, fence->agent_id, &a.part, &a.report_seq, err);
+	if (rc == 0)
+		*ret = a;
+	return rc;
 }
 
 int attempt_store_lock_expired(
@@ -89,14 +97,16 @@ int attempt_store_lock_expired(
 {
 	cleanup(db_result_freep) struct db_result *r = NULL;
 	int rc = db_exec(conn, &r, err,
-		LOCK_COLUMNS " where a.id = $1 and a.lease_until < yard_now()"
-					 " and a.status <> 'ended' for update of j, a",
+		LOCK_COLUMNS " where a.id = $1 and " ATTEMPT_PART_EXPIRED(
+			"a") " and a.status <> 'ended' for update of j, a",
 		DB_TEXT(attempt_id));
 	return rc < 0 ? rc : take_attempt(r, attempt_id, ret, err);
 }
 
 int attempt_store_flush(struct db_conn *conn, const struct attempt *a, struct err *err)
 {
+	if (a->part > 0)
+		return attempt_part_flush(conn, a->id, a->part, a->report_seq, err);
 	return db_exec(conn, NULL, err,
 		"update attempts set report_seq = $2, last_step = $3,"
 		" progress_at = case when $4 then yard_now() else progress_at end"
@@ -107,8 +117,8 @@ int attempt_store_flush(struct db_conn *conn, const struct attempt *a, struct er
 int attempt_store_expired(struct db_conn *conn, struct db_result **ret, struct err *err)
 {
 	return db_exec(conn, ret, err,
-		"select id, agent_id, job_id from attempts where status <> 'ended'"
-		" and lease_until < yard_now() order by lease_until limit $1",
+		"select a.id, a.agent_id, a.job_id from attempts a where a.status <> 'ended'"
+		" and " ATTEMPT_PART_EXPIRED("a") " order by a.lease_until limit $1",
 		DB_I64(ATTEMPT_STORE_EXPIRED_MAX));
 }
 
@@ -132,6 +142,19 @@ static int beat_arrays(
 	return ids->failed < 0 ? ids->failed : epochs->failed;
 }
 
+/* clang-format off */
+static const char beat_sql[] =
+	"with b as (select id, epoch from unnest($1::text[], $2::bigint[]) as u (id, epoch)),"
+	" lead as (update attempts a set lease_until = yard_now() + " MS_INTERVAL("$4")
+	"  from b where a.id = b.id and a.epoch = b.epoch and a.agent_id = $3 and a.status <> 'ended'"
+	"  returning a.id, a.epoch, a.report_seq),"
+	" part as (update attempt_parts p set lease_until = yard_now() + " MS_INTERVAL("$4")
+	"  from b, attempts a where p.attempt_id = b.id and p.agent_id = $3 and not p.released"
+	"  and a.id = b.id and a.epoch = b.epoch and a.status <> 'ended'"
+	"  returning a.id, a.epoch, p.report_seq)"
+	" select id, epoch, report_seq from lead union all select id, epoch, report_seq from part";
+/* clang-format on */
+
 int attempt_store_beat(struct db_conn *conn, const char *agent_id, struct attempt_beat *beats,
 	int count, struct err *err)
 {
@@ -143,14 +166,8 @@ int attempt_store_beat(struct db_conn *conn, const char *agent_id, struct attemp
 	if (rc < 0)
 		return err_set(err, rc, NULL, "Too many beats.");
 	cleanup(db_result_freep) struct db_result *r = NULL;
-	rc = db_exec(conn, &r, err,
-		"update attempts a set lease_until = yard_now() + " MS_INTERVAL(
-			"$4") " from unnest($1::text[], $2::bigint[]) as b (id, epoch)"
-				  " where a.id = b.id and a.epoch = b.epoch and a.agent_id = $3 and a.status <> "
-				  "'ended'"
-				  " returning a.id, a.epoch, a.report_seq",
-		DB_TEXT(buf_cstr(&ids)), DB_TEXT(buf_cstr(&epochs)), DB_TEXT(agent_id),
-		DB_I64(ATTEMPT_LEASE_MS));
+	rc = db_exec(conn, &r, err, beat_sql, DB_TEXT(buf_cstr(&ids)), DB_TEXT(buf_cstr(&epochs)),
+		DB_TEXT(agent_id), DB_I64(ATTEMPT_LEASE_MS));
 	if (rc < 0)
 		return rc;
 	for (int i = 0; i < count; i++) {
@@ -231,8 +248,8 @@ static int insert_attempt(struct db_conn *conn, const struct candidate *c, const
 }
 
 /* Ranks follow the devices' indexes. */
-static int hold_devices(struct db_conn *conn, const struct candidate *c, const char *agent_id,
-	const char *attempt_id, struct err *err)
+static int hold_devices(struct db_conn *conn, const struct candidate *c,
+	const struct attempt_place *place, int64_t first_rank, const char *attempt_id, struct err *err)
 {
 	cleanup(db_result_freep) struct db_result *r = NULL;
 	int rc = db_exec(conn, &r, err,
@@ -240,19 +257,39 @@ static int hold_devices(struct db_conn *conn, const struct candidate *c, const c
 		"  and instance_type = $2 and open_state = 'idle' and deregistered_at is null"
 		"  and not withdrawn order by device_index limit $3 for update skip locked)"
 		" insert into attempt_devices (attempt_id, rank, device_id)"
-		" select $4, row_number() over (order by device_index) - 1, id from free"
+		" select $4, $5 + row_number() over (order by device_index) - 1, id from free"
 		" returning device_id",
-		DB_TEXT(agent_id), DB_TEXT(c->instance_type), DB_I64(c->device_count), DB_TEXT(attempt_id));
-	if (rc < 0)
-		return rc;
-	if (db_rows(r) < c->device_count)
+		DB_TEXT(place->agent_id), DB_TEXT(c->instance_type), DB_I64(place->devices),
+		DB_TEXT(attempt_id), DB_I64(first_rank));
+	if (rc == 0 && db_rows(r) < place->devices)
 		return err_set(err, ERR_DB_CONFLICT, NULL, "Only %d of %lld devices are free.", db_rows(r),
-			(long long)c->device_count);
+			(long long)place->devices);
+	return rc;
+}
+
+/* Machine by machine, and the further ones' leases. */
+static int hold_places(struct db_conn *conn, const struct candidate *c,
+	const struct attempt_place *places, int count, const char *attempt_id, struct err *err)
+{
+	int64_t first_rank = 0;
+	for (int i = 0; i < count; i++) {
+		int rc = i == 0
+			? 0
+			: attempt_part_insert(conn, attempt_id, i, places[i].agent_id, ATTEMPT_LEASE_MS, err);
+		if (rc == 0)
+			rc = hold_devices(conn, c, &places[i], first_rank, attempt_id, err);
+		if (rc < 0)
+			return rc;
+		first_rank += places[i].devices;
+	}
+	if (first_rank != c->device_count)
+		return err_set(err, ERR_DB_CONFLICT, NULL, "The job has %lld devices, not %lld.",
+			(long long)c->device_count, (long long)first_rank);
 	return segment_take(conn, attempt_id, err);
 }
 
 static int note_placement(struct db_conn *conn, const struct candidate *c, const char *job_id,
-	const char *agent_id, struct err *err)
+	const char *attempt_id, int machines, struct err *err)
 {
 	cleanup(buf_finish) struct buf data;
 	buf_init(&data, 1024);
@@ -262,6 +299,7 @@ static int note_placement(struct db_conn *conn, const struct candidate *c, const
 	json_field_i64(&w, "attempt", c->number);
 	json_field_str(&w, "instance_type", c->instance_type);
 	json_field_i64(&w, "count", c->device_count);
+	json_field_i64(&w, "machines", machines);
 	json_field_str(&w, "region", c->region);
 	json_end_object(&w);
 	int rc = db_exec(conn, NULL, err,
@@ -271,43 +309,76 @@ static int note_placement(struct db_conn *conn, const struct candidate *c, const
 	int64_t seq;
 	if (rc == 0)
 		rc = job_event(conn, job_id, "job.assigned", buf_cstr(&data), &seq, err);
+	return rc < 0 ? rc : attempt_part_notify(conn, attempt_id, err);
+}
+
+/* Each machine's region; a row each. */
+static int decide_residency(struct db_conn *conn, const struct candidate *c, const char *job_id,
+	const struct attempt_place *places, int count, bool *ret_ok, struct err *err)
+{
+	bool all = true;
+	for (int i = 0; i < count; i++) {
+		bool ok = false;
+		char region[sizeof(c->region)];
+		cleanup(db_result_freep) struct db_result *r = NULL;
+		int rc = db_exec(conn, &r, err,
+			"select region from agents where id = $1 and status = 'ready' and instance_type = $2",
+			DB_TEXT(places[i].agent_id), DB_TEXT(c->instance_type));
+		if (rc < 0)
+			return rc;
+		if (db_rows(r) == 0)
+			return err_set(err, ERR_DB_CONFLICT, NULL, "A machine of the gang is not ready.");
+		snprintf(region, sizeof(region), "%s", db_str(r, 0, 0));
+		struct residency_question question = {
+			.ask = RESIDENCY_DISPATCH,
+			.tenant_id = c->tenant_id,
+			.subject = job_id,
+			.allowed_set = &c->set,
+			.place = region,
+		};
+		rc = residency_decide(conn, &question, &ok, err);
+		if (rc < 0)
+			return rc;
+		all = all && ok;
+	}
+	*ret_ok = all;
+	return 0;
+}
+
+int attempt_store_place_parts(struct db_conn *conn, const char *job_id,
+	const struct attempt_place *places, int count, struct attempt_placed *ret, struct err *err)
+{
+	struct candidate c = { 0 };
+	struct attempt_placed placed = { 0 };
+	bool residency_ok = false;
+	int rc = lock_candidate(conn, job_id, places[0].agent_id, &c, err);
+	if (rc < 0)
+		return rc;
+	ident_new(clock_system(), "att", placed.attempt_id);
+	placed.number = c.number;
+	rc = decide_residency(conn, &c, job_id, places, count, &residency_ok, err);
+	if (rc < 0)
+		return rc;
+	if (!residency_ok)
+		return ERR_RESIDENCY;
+	struct attempt_place whole = { .agent_id = places[0].agent_id, .devices = c.device_count };
+	if (count == 1)
+		places = &whole;
+	rc = insert_attempt(conn, &c, job_id, places[0].agent_id, placed.attempt_id, err);
 	if (rc == 0)
-		rc = db_exec(conn, NULL, err, "update agents set version = version + 1 where id = $1",
-			DB_TEXT(agent_id));
+		rc = hold_places(conn, &c, places, count, placed.attempt_id, err);
+	if (rc == 0)
+		rc = note_placement(conn, &c, job_id, placed.attempt_id, count, err);
+	if (rc == 0)
+		*ret = placed;
 	return rc;
 }
 
 int attempt_store_place(struct db_conn *conn, const char *job_id, const char *agent_id,
 	struct attempt_placed *ret, struct err *err)
 {
-	struct candidate c = { 0 };
-	struct attempt_placed placed = { 0 };
-	bool residency_ok = false;
-	int rc = lock_candidate(conn, job_id, agent_id, &c, err);
-	if (rc < 0)
-		return rc;
-	ident_new(clock_system(), "att", placed.attempt_id);
-	placed.number = c.number;
-	struct residency_question question = {
-		.ask = RESIDENCY_DISPATCH,
-		.tenant_id = c.tenant_id,
-		.subject = job_id,
-		.allowed_set = &c.set,
-		.place = c.region,
-	};
-	rc = residency_decide(conn, &question, &residency_ok, err);
-	if (rc < 0)
-		return rc;
-	if (!residency_ok)
-		return ERR_RESIDENCY;
-	rc = insert_attempt(conn, &c, job_id, agent_id, placed.attempt_id, err);
-	if (rc == 0)
-		rc = hold_devices(conn, &c, agent_id, placed.attempt_id, err);
-	if (rc == 0)
-		rc = note_placement(conn, &c, job_id, agent_id, err);
-	if (rc == 0)
-		*ret = placed;
-	return rc;
+	const struct attempt_place place = { .agent_id = agent_id };
+	return attempt_store_place_parts(conn, job_id, &place, 1, ret, err);
 }
 
 /* ---------------------------------------------------------------- what agents ask */
@@ -345,7 +416,12 @@ static const char poll_sql[] =
 	" 'attempt_id', a.id, 'epoch', a.epoch, 'job_id', a.job_id, 'number', a.number,"
 	" 'status', a.status, 'desired', a.desired, 'token', a.token,"
 	" 'devices', (select jsonb_agg(d.device_index order by ad.rank) from attempt_devices ad"
-	"   join devices d on d.id = ad.device_id where ad.attempt_id = a.id),"
+	"   join devices d on d.id = ad.device_id where ad.attempt_id = a.id and d.agent_id = g.id),"
+	" 'rank', (select min(ad.rank) from attempt_devices ad"
+	"   join devices d on d.id = ad.device_id where ad.attempt_id = a.id and d.agent_id = g.id),"
+	" 'ranks', j.device_count, 'part', coalesce((select p.part from attempt_parts p"
+	"   where p.attempt_id = a.id and p.agent_id = g.id), 0),"
+	" 'parts', 1 + (select count(*) from attempt_parts p where p.attempt_id = a.id),"
 	" 'peak_flops', " PEAK_FLOPS
 	", 'stall_ms', a.stall_ms, 'residency', to_jsonb(j.residency), 'spec', j.spec,"
 	" 'max_runtime_s', case when j.max_runtime_s = 0 then 0 else greatest(1, j.max_runtime_s -"
@@ -361,7 +437,9 @@ static const char poll_sql[] =
 	"     where cf.checkpoint_id = c.id))"
 	"   from checkpoints c where c.id = a.resume_checkpoint_id), 'init', " INIT
 	" ) order by a.id) from attempts a join jobs j on j.id = a.job_id"
-	"  where a.agent_id = g.id and a.status <> 'ended'), '[]')"
+	"  where a.status <> 'ended' and a.id in (select id from attempts where agent_id = g.id"
+	"   and status <> 'ended' union all select attempt_id from attempt_parts"
+	"   where agent_id = g.id and not released)), '[]')"
 	" from agents g where g.id = $1";
 
 int attempt_store_write_poll(
@@ -394,8 +472,9 @@ int attempt_store_capability(struct db_conn *conn, const struct attempt_fence *f
 		"   where cf.checkpoint_id = j.base_checkpoint_id and cf.sha256 = $4)"
 		" or exists (select from model_files mf"
 		"   where mf.model_id = j.base_model_id and mf.sha256 = $4)"
-		" from attempts a join jobs j on j.id = a.job_id join agents g on g.id = a.agent_id"
-		" where a.id = $1 and a.epoch = $2 and a.agent_id = $3 and a.status <> 'ended'",
+		" from attempts a join jobs j on j.id = a.job_id join agents g on g.id = $3"
+		" where a.id = $1 and a.epoch = $2 and a.status <> 'ended'"
+		" and " ATTEMPT_PART_IS_OF("a", "$3"),
 		DB_TEXT(fence->attempt_id), DB_I64(fence->epoch), DB_TEXT(fence->agent_id),
 		DB_TEXT(sha256));
 	if (rc < 0)

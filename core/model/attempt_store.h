@@ -46,6 +46,16 @@ struct attempt_placed {
 	char attempt_id[IDENT_MAX];
 	int64_t number;
 };
+/* Devices of one machine. */
+struct attempt_place {
+	const char *agent_id;
+	int64_t devices;
+};
+/* The same on several machines, whose devices are as many as the job wants: ranks go from one to
+ * the next. */
+int attempt_store_place_parts(struct db_conn *conn, const char *job_id,
+	const struct attempt_place *places, int count, struct attempt_placed *ret,
+	struct err *err) must_check;
 /* Places a queued job on an agent: takes as many idle devices of its type as it wants, decides
  * residency (a row), writes the attempt, its event and the agent's version. DB_CONFLICT when the
  * job or the devices are not free any more, RESIDENCY when the rule refuses the agent's region. */

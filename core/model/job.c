@@ -3,6 +3,8 @@
  * nowhere else. */
 #include "core/model/job.h"
 
+#include "core/model/attempt_part.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -165,8 +167,7 @@ static int ask_attempt_to_leave(struct db_conn *conn, const char *job_id, bool *
 		DB_TEXT(db_str(r, 0, 0)));
 	if (rc < 0)
 		return rc;
-	return db_exec(conn, NULL, err, "update agents set version = version + 1 where id = $1",
-		DB_TEXT(ret->agent_id));
+	return attempt_part_notify(conn, db_str(r, 0, 0), err);
 }
 
 int job_cancel(struct db_conn *conn, const char *tenant_id, const char *job_id,

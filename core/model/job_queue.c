@@ -50,7 +50,8 @@ int job_queue_agents(struct db_conn *conn, struct job_queue_agent ret[static JOB
 	cleanup(db_result_freep) struct db_result *r = NULL;
 	int rc = db_exec(conn, &r, err,
 		"select g.id, g.region, g.instance_type, count(*),"
-		" count(*) filter (where d.open_state = 'idle')"
+		" count(*) filter (where d.open_state = 'idle'),"
+		" case when g.host ~ '^(127\\.|localhost$|::1$)' then g.boot_id else '' end"
 		" from agents g join devices d on d.agent_id = g.id and d.deregistered_at is null"
 		"  and not d.withdrawn and d.instance_type = g.instance_type and d.region = g.region"
 		" where g.status = 'ready' group by g.id order by g.id limit $1",
@@ -63,6 +64,7 @@ int job_queue_agents(struct db_conn *conn, struct job_queue_agent ret[static JOB
 		copy(g->id, sizeof(g->id), db_str(r, i, 0));
 		copy(g->region, sizeof(g->region), db_str(r, i, 1));
 		copy(g->instance_type, sizeof(g->instance_type), db_str(r, i, 2));
+		copy(g->reach, sizeof(g->reach), db_str(r, i, 5));
 	}
 	*ret_count = db_rows(r);
 	return 0;

@@ -16,6 +16,7 @@ enum {
 	JOB_QUEUE_SCAN_MAX = 200,   /* jobs looked at in one pass */
 	JOB_QUEUE_AGENTS_MAX = 500, /* machines looked at in one pass */
 	JOB_QUEUE_TYPE_MAX = 64,
+	JOB_QUEUE_REACH_MAX = 72,
 	JOB_QUEUE_MESSAGE_MAX = 400,
 };
 
@@ -36,6 +37,9 @@ struct job_queue_agent {
 	char instance_type[JOB_QUEUE_TYPE_MAX];
 	int64_t total; /* devices in service */
 	int64_t idle;
+	/* Machines whose ranks reach each other have the same: "" on a network, otherwise the one
+	 * machine that these agents share. */
+	char reach[JOB_QUEUE_REACH_MAX];
 	bool reserved; /* the scheduler's mark: kept free for a large job that has waited long */
 };
 

@@ -107,7 +107,7 @@ int64_t spec_json_auto_micro_batch(const struct job_spec *spec)
 		most = MICRO_RESIDUAL_UNKNOWN;
 	else if (is_residual(spec) && MICRO_RESIDUAL_PIXELS / pixels < most)
 		most = MICRO_RESIDUAL_PIXELS / pixels;
-	return divisor_at_most(spec->hyper.batch_size, most);
+	return divisor_at_most(spec->hyper.batch_size / spec_json_parallel_data(spec), most);
 }
 
 enum spec_precision spec_json_auto_precision(const struct job_spec *spec)

@@ -56,23 +56,48 @@ static void read_numbers(struct json_obj *o, struct job_spec *spec)
 	}
 }
 
-static void read_batch(struct json_obj *o, struct job_spec *spec)
+/* The ranks of the data axis take equal shares of each batch. What is chosen is made to fit. */
+static void read_batch_size(struct json_obj *o, struct job_spec *spec)
 {
 	struct spec_hyper *h = &spec->hyper;
+	int64_t ranks = spec_json_parallel_data(spec), given = 0;
 	h->batch_size = spec_json_absent_is_auto(spec) ? spec_json_auto_batch(spec) : BATCH_DEFAULT;
 	if (spec_json_is_auto(o, "batch_size"))
 		h->batch_size = spec_json_auto_batch(spec);
 	else
-		json_obj_i64(o, "batch_size", 1, SPEC_BATCH_MAX, &h->batch_size);
+		json_obj_i64(o, "batch_size", 1, SPEC_BATCH_MAX, &given);
+	if (given == 0)
+		h->batch_size = (h->batch_size + ranks - 1) / ranks * ranks;
+	else
+		h->batch_size = given;
+	if (!o->code && h->batch_size % ranks != 0)
+		json_obj_fail(o, ERR_INVALID_VALUE, "batch_size",
+			"%s.batch_size (%lld) must be a multiple of parallelism.data (%lld)", o->path,
+			(long long)h->batch_size, (long long)ranks);
+}
+
+static void read_batch(struct json_obj *o, struct job_spec *spec)
+{
+	struct spec_hyper *h = &spec->hyper;
+	int64_t ranks = spec_json_parallel_data(spec);
+	read_batch_size(o, spec);
 	if (o->code)
 		return;
 	h->micro_batch_size = spec_json_auto_micro_batch(spec);
 	if (!spec_json_is_auto(o, "micro_batch_size"))
 		json_obj_i64(o, "micro_batch_size", 1, SPEC_BATCH_MAX, &h->micro_batch_size);
-	if (!o->code && h->batch_size % h->micro_batch_size != 0)
+	if (o->code || h->batch_size / ranks % h->micro_batch_size == 0)
+		return;
+	if (ranks == 1)
 		json_obj_fail(o, ERR_INVALID_VALUE, "micro_batch_size",
 			"%s.micro_batch_size (%lld) must divide batch_size (%lld)", o->path,
 			(long long)h->micro_batch_size, (long long)h->batch_size);
+	else
+		json_obj_fail(o, ERR_INVALID_VALUE, "micro_batch_size",
+			"%s.micro_batch_size (%lld) must divide what each of parallelism.data's %lld ranks has "
+			"of batch_size (%lld): %lld",
+			o->path, (long long)h->micro_batch_size, (long long)ranks, (long long)h->batch_size,
+			(long long)(h->batch_size / ranks));
 }
 
 static void read_steps(struct json_obj *o, struct spec_hyper *h)

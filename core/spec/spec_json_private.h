@@ -17,6 +17,7 @@ enum {
 	SPEC_TABLE_ROWS_MAX = 1000 * 1000 * 1000,
 	SPEC_LORA_RANK_MAX = 1024,
 	SPEC_CROP_PADDING_MAX = 64,
+	SPEC_DEVICES_MAX = 256, /* of one job; what one group of ranks may hold (workers/comm) */
 	/* Products that plans multiply by widths, bytes and layers without leaving 64 bits. */
 	SPEC_BATCH_TOKENS_MAX = 64 * 1024 * 1024,
 	SPEC_SAMPLE_VALUES_MAX = 16 * 1024 * 1024,
@@ -64,6 +65,7 @@ void spec_json_model_read(struct json_obj *o, struct job_spec *spec, const struc
 void spec_json_lora_read(struct json_obj *o, struct job_spec *spec);
 void spec_json_data_read(struct json_obj *o, struct job_spec *spec, const struct spec_base *base);
 void spec_json_run_read(struct json_obj *o, struct job_spec *spec);
+void spec_json_parallel_read(struct json_obj *o, struct job_spec *spec);
 void spec_json_hyper_read(struct json_obj *o, struct job_spec *spec);
 
 /* The config's fields of a family. */
@@ -72,6 +74,9 @@ void spec_json_llama_read(struct json_obj *o, struct spec_model *m);
 void spec_json_dlrm_read(struct json_obj *o, struct spec_model *m);
 void spec_json_cnn_read(struct json_obj *o, struct spec_model *m);
 void spec_json_mlp_read(struct json_obj *o, struct spec_model *m);
+
+/* Ranks that share each batch, 1 or more. */
+int64_t spec_json_parallel_data(const struct job_spec *spec);
 
 /* What absent and "auto" mean for this task, family and optimizer (spec_json_auto.c). */
 enum spec_optimizer spec_json_auto_optimizer(const struct job_spec *spec);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Reads how and where a job runs: resources, parallelism, precision, priority, residency, limits,
- * checkpoints, evaluation, seed. Called by spec_json.c. */
+ * Reads how and where a job runs: resources, precision, priority, residency, limits, checkpoints,
+ * evaluation, seed. Called by spec_json.c. */
 #include "core/base/num.h"
 #include "core/spec/region.h"
 #include "core/spec/spec_json_private.h"
@@ -8,8 +8,6 @@
 #include <string.h>
 
 enum {
-	DEVICES_MAX = 1024,
-	ZERO_STAGE_MAX = 1, /* on one device, ZeRO-1 is the same as none */
 	CHECKPOINT_EVERY_DEFAULT = 500,
 	CHECKPOINT_KEEP_DEFAULT = 3,
 	CHECKPOINT_KEEP_MAX = 100,
@@ -38,34 +36,11 @@ static void read_resources(struct json_obj *o, struct job_spec *spec)
 			"%s.instance_type: a name has lower-case letters, digits, '-', '.' and '_'", part.path);
 	else if (type)
 		memcpy(spec->instance_type, type, strlen(type) + 1);
-	json_obj_i64(&part, "count", 1, DEVICES_MAX, &spec->device_count);
-	if (!part.code && spec->device_count != 1)
-		json_obj_fail(&part, ERR_INVALID_VALUE, "count",
-			"%s.count: this version trains a job on 1 device, not on %lld", part.path,
-			(long long)spec->device_count);
+	json_obj_i64(&part, "count", 1, SPEC_DEVICES_MAX, &spec->device_count);
 	json_obj_bool(&part, "preemptible", &preemptible);
 	if (preemptible)
 		json_obj_fail(&part, ERR_INVALID_VALUE, "preemptible",
 			"%s.preemptible: this version runs jobs that are not preempted; give false", part.path);
-	spec_json_close_part(o, &part);
-}
-
-static void read_parallelism(struct json_obj *o)
-{
-	static const char *const axes[] = { "data", "tensor", "pipeline" };
-	struct json_obj part;
-	if (spec_json_is_auto(o, "parallelism") || !spec_json_open_part(o, "parallelism", &part))
-		return;
-	for (size_t i = 0; i < ARRAY_LEN(axes); i++) {
-		int64_t ways = 1;
-		json_obj_i64(&part, axes[i], 1, DEVICES_MAX, &ways);
-		if (!part.code && ways != 1)
-			json_obj_fail(&part, ERR_INVALID_VALUE, axes[i],
-				"%s.%s: this version trains a job on 1 device, so it can only be 1", part.path,
-				axes[i]);
-	}
-	int64_t zero_stage = 0;
-	json_obj_i64(&part, "zero_stage", 0, ZERO_STAGE_MAX, &zero_stage);
 	spec_json_close_part(o, &part);
 }
 
@@ -142,7 +117,7 @@ void spec_json_run_read(struct json_obj *o, struct job_spec *spec)
 	spec->evaluation_every_steps = EVALUATION_EVERY_DEFAULT;
 	read_modes(o, spec);
 	read_resources(o, spec);
-	read_parallelism(o);
+	spec_json_parallel_read(o, spec);
 	read_residency(o, spec);
 	read_limits(o, &spec->limits);
 	read_every(o, "checkpoint", &spec->checkpoint_every_steps, &spec->checkpoint_keep);

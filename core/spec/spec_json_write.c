@@ -135,6 +135,12 @@ static void write_hyper(struct json_writer *w, const struct spec_hyper *h)
 	json_end_object(w);
 }
 
+/* A spec that was not read from JSON may leave an axis at 0. */
+static int64_t ways(int64_t axis)
+{
+	return axis > 1 ? axis : 1;
+}
+
 static void write_placement(struct json_writer *w, const struct job_spec *spec)
 {
 	json_field_str(w, "precision", spec_json_precision_words[spec->precision]);
@@ -142,10 +148,10 @@ static void write_placement(struct json_writer *w, const struct job_spec *spec)
 		w, "activation_checkpointing", spec_json_checkpointing_words[spec->checkpointing]);
 	json_key(w, "parallelism");
 	json_begin_object(w);
-	json_field_i64(w, "data", 1);
-	json_field_i64(w, "tensor", 1);
-	json_field_i64(w, "pipeline", 1);
-	json_field_i64(w, "zero_stage", 0);
+	json_field_i64(w, "data", ways(spec->parallel.data));
+	json_field_i64(w, "tensor", ways(spec->parallel.tensor));
+	json_field_i64(w, "pipeline", ways(spec->parallel.pipeline));
+	json_field_i64(w, "zero_stage", spec->parallel.zero_stage);
 	json_end_object(w);
 	json_key(w, "resources");
 	json_begin_object(w);

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { RATES_MAX = 16 * 1024 };
+enum { RATES_MAX = 16 * 1024, HOST_MAX = 255 };
 
 struct registration {
 	struct agent_machine machine;
@@ -59,6 +59,7 @@ static int read_body(
 	json_obj_str(&o, "instance_type", 1, 64, &m->instance_type);
 	json_obj_array(&o, "devices", DEVICE_STORE_MAX, &devices);
 	json_obj_object(&o, "rates", &rates);
+	json_obj_str(&o, "host", 1, HOST_MAX, &m->host);
 	int rc = json_obj_close(&o);
 	if (rc < 0)
 		return rc;

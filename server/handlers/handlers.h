@@ -54,6 +54,7 @@ int devices_list(struct request *req, struct response *res, struct err *err);
 /* agents' port */
 int agent_register(struct request *req, struct response *res, struct err *err);
 int agent_poll(struct request *req, struct response *res, struct err *err);
+int agent_rendezvous(struct request *req, struct response *res, struct err *err);
 int agent_report(struct request *req, struct response *res, struct err *err);
 int agent_blob_get(struct request *req, struct response *res, struct err *err);
 int agent_blob_put(struct request *req, struct response *res, struct err *err);

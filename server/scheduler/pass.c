@@ -116,21 +116,29 @@ struct yard {
 };
 
 static int place_one(struct db_conn *conn, const struct pass_hooks *hooks,
-	const struct job_queue_job *job, struct job_queue_agent *agent, struct err *err)
+	const struct job_queue_job *job, struct job_queue_agent *agents, const struct placement *p,
+	struct err *err)
 {
 	struct attempt_placed placed = { 0 };
+	struct attempt_place places[ATTEMPT_PARTS_MAX];
+	for (int i = 0; i < p->part_count; i++)
+		places[i] = (struct attempt_place){ .agent_id = agents[p->parts[i].agent].id,
+			.devices = p->parts[i].devices };
 	int rc = db_begin(conn, err);
 	if (rc < 0)
 		return rc;
-	rc = attempt_store_place(conn, job->id, agent->id, &placed, err);
+	rc = attempt_store_place_parts(conn, job->id, places, p->part_count, &placed, err);
 	rc = settle(conn, hooks, rc, PASS_PLACE, job->id, err);
 	if (rc <= 0)
 		return rc;
-	agent->idle -= job->device_count;
-	log_info("job.assigned", LOG_STR("job_id", job->id), LOG_STR("attempt_id", placed.attempt_id),
-		LOG_INT("attempt", placed.number), LOG_STR("agent_id", agent->id),
-		LOG_INT("devices", job->device_count));
-	touch(hooks, "agent", agent->id);
+	for (int i = 0; i < p->part_count; i++) {
+		struct job_queue_agent *agent = &agents[p->parts[i].agent];
+		agent->idle -= p->parts[i].devices;
+		log_info("job.assigned", LOG_STR("job_id", job->id),
+			LOG_STR("attempt_id", placed.attempt_id), LOG_INT("attempt", placed.number),
+			LOG_STR("agent_id", agent->id), LOG_INT("devices", p->parts[i].devices));
+		touch(hooks, "agent", agent->id);
+	}
 	touch(hooks, "job", job->id);
 	return rc;
 }
@@ -159,7 +167,7 @@ static int place_all(struct db_conn *conn, const struct pass_hooks *hooks, struc
 		int rc = 0;
 		placement_choose(&y->jobs[i], y->agents, y->agent_count, &p);
 		if (p.agent != PLACEMENT_NONE)
-			rc = place_one(conn, hooks, &y->jobs[i], &y->agents[p.agent], err);
+			rc = place_one(conn, hooks, &y->jobs[i], y->agents, &p, err);
 		else if (is_news(&y->jobs[i], &p))
 			rc = block_one(conn, hooks, &y->jobs[i], &p, err);
 		if (rc < 0)

@@ -12,8 +12,23 @@ struct survey {
 	int allowed;     /* of these, where residency allows it */
 	int64_t largest; /* devices of the largest allowed one */
 	int largest_index;
+	int64_t together; /* devices of the allowed ones of the largest group */
+	int group;        /* one of these */
 	int refused_count;
 };
+
+static bool may_use(const struct job_queue_job *job, const struct job_queue_agent *g)
+{
+	char reason[RESIDENCY_REASON_MAX];
+	return strcmp(g->instance_type, job->instance_type) == 0 &&
+		residency_allows(&job->residency, g->region, reason);
+}
+
+/* Of one region, and the ranks reach each other. */
+static bool same_group(const struct job_queue_agent *a, const struct job_queue_agent *b)
+{
+	return strcmp(a->region, b->region) == 0 && strcmp(a->reach, b->reach) == 0;
+}
 
 static bool is_better(const struct job_queue_job *job, const struct job_queue_agent *a,
 	const struct job_queue_agent *b)
@@ -57,6 +72,97 @@ static void look(const struct job_queue_job *job, const struct job_queue_agent *
 	}
 }
 
+/* ---------------------------------------------------------------- gangs */
+
+/* The machine of this one's group with the most devices (free ones, or all) that is not taken yet.
+ */
+static int next_largest(const struct job_queue_job *job, const struct job_queue_agent *agents,
+	int count, int of, bool idle, const struct placement *p)
+{
+	int best = PLACEMENT_NONE;
+	for (int i = 0; i < count; i++) {
+		const struct job_queue_agent *g = &agents[i];
+		bool taken = g->reserved || !may_use(job, g) || !same_group(g, &agents[of]);
+		for (int k = 0; k < p->part_count; k++)
+			taken = taken || p->parts[k].agent == i;
+		int64_t has = idle ? g->idle : g->total;
+		if (taken || has == 0)
+			continue;
+		if (best == PLACEMENT_NONE || has > (idle ? agents[best].idle : agents[best].total))
+			best = i;
+	}
+	return best;
+}
+
+/* As few machines of the group as have enough together; false, and p has all of them. */
+static bool gather(const struct job_queue_job *job, const struct job_queue_agent *agents, int count,
+	int of, bool idle, struct placement *p)
+{
+	int64_t missing = job->device_count;
+	p->part_count = 0;
+	while (missing > 0 && p->part_count < ATTEMPT_PARTS_MAX) {
+		int i = next_largest(job, agents, count, of, idle, p);
+		if (i == PLACEMENT_NONE)
+			break;
+		int64_t has = idle ? agents[i].idle : agents[i].total;
+		int64_t take = has < missing ? has : missing;
+		p->parts[p->part_count++] = (struct placement_part){ .agent = i, .devices = take };
+		missing -= take;
+	}
+	return missing == 0;
+}
+
+/* The first of its group in the list. */
+static bool leads(const struct job_queue_job *job, const struct job_queue_agent *agents, int i)
+{
+	if (!may_use(job, &agents[i]))
+		return false;
+	for (int k = 0; k < i; k++)
+		if (may_use(job, &agents[k]) && same_group(&agents[k], &agents[i]))
+			return false;
+	return true;
+}
+
+/* The group that needs the fewest machines. Notes the largest one, in case none has enough. */
+static void choose_gang(const struct job_queue_job *job, const struct job_queue_agent *agents,
+	int count, struct survey *s, struct placement *p)
+{
+	struct placement tried = *p;
+	s->group = PLACEMENT_NONE;
+	for (int i = 0; i < count; i++) {
+		if (!leads(job, agents, i))
+			continue;
+		int64_t together = 0;
+		for (int k = 0; k < count; k++)
+			if (may_use(job, &agents[k]) && same_group(&agents[k], &agents[i]))
+				together += agents[k].total;
+		if (together > s->together) {
+			s->together = together;
+			s->group = i;
+		}
+		if (gather(job, agents, count, i, true, &tried) &&
+			(p->part_count == 0 || tried.part_count < p->part_count)) {
+			memcpy(p->parts, tried.parts, sizeof(p->parts));
+			p->part_count = tried.part_count;
+		}
+	}
+	if (p->part_count > 0)
+		p->agent = p->parts[0].agent;
+}
+
+/* Later jobs leave enough machines of the largest group alone. */
+static void reserve_group(const struct job_queue_job *job, struct job_queue_agent *agents,
+	int count, const struct survey *s)
+{
+	struct placement wanted = { .part_count = 0 };
+	if (!gather(job, agents, count, s->group, false, &wanted))
+		return;
+	for (int i = 0; i < wanted.part_count; i++)
+		agents[wanted.parts[i].agent].reserved = true;
+}
+
+/* ---------------------------------------------------------------- reasons */
+
 static void join(const char *const *words, char *ret, size_t max)
 {
 	size_t used = 0;
@@ -86,10 +192,16 @@ static void explain(const struct job_queue_job *job, const struct survey *s, str
 		snprintf(p->message, sizeof(p->message),
 			"No machine with %s devices is in a region where the job's residency lets it run.",
 			type);
-	} else if (s->largest < job->device_count) {
+	} else if (s->largest < job->device_count && s->together < job->device_count) {
 		snprintf(p->code, sizeof(p->code), "no_machine");
 		snprintf(p->message, sizeof(p->message),
-			"No connected machine has %lld %s devices that this job may use.", want, type);
+			"No connected machine has %lld %s devices that this job may use, nor have several of "
+			"one region together.",
+			want, type);
+	} else if (s->largest < job->device_count) {
+		snprintf(p->code, sizeof(p->code), "no_capacity");
+		snprintf(p->message, sizeof(p->message),
+			"Waiting for %lld %s devices to become free on machines of one region.", want, type);
 	} else {
 		snprintf(p->code, sizeof(p->code), "no_capacity");
 		snprintf(p->message, sizeof(p->message),
@@ -104,10 +216,20 @@ void placement_choose(const struct job_queue_job *job, struct job_queue_agent *a
 	struct survey s = { .best = PLACEMENT_NONE, .largest_index = PLACEMENT_NONE };
 	*ret = (struct placement){ .agent = PLACEMENT_NONE };
 	look(job, agents, count, &s, ret);
-	ret->agent = s.best;
-	if (s.best != PLACEMENT_NONE)
+	if (s.best != PLACEMENT_NONE) {
+		ret->agent = s.best;
+		ret->parts[0] = (struct placement_part){ .agent = s.best, .devices = job->device_count };
+		ret->part_count = 1;
+		return;
+	}
+	choose_gang(job, agents, count, &s, ret);
+	if (ret->agent != PLACEMENT_NONE)
 		return;
 	explain(job, &s, ret);
-	if (s.largest >= job->device_count && job->waited_ms >= PLACEMENT_GUARD_MS)
+	if (job->waited_ms < PLACEMENT_GUARD_MS)
+		return;
+	if (s.largest >= job->device_count)
 		agents[s.largest_index].reserved = true;
+	else if (s.together >= job->device_count)
+		reserve_group(job, agents, count, &s);
 }

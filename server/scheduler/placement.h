@@ -4,6 +4,7 @@
 #pragma once
 
 #include "core/base/attr.h"
+#include "core/model/attempt_part.h"
 #include "core/model/job_queue.h"
 
 enum {
@@ -13,16 +14,25 @@ enum {
 	PLACEMENT_NONE = -1,
 };
 
+/* Devices of one machine. */
+struct placement_part {
+	int agent; /* index */
+	int64_t devices;
+};
+
 struct placement {
-	int agent; /* index, or PLACEMENT_NONE: then the rest says why */
+	int agent; /* index of the first machine, or PLACEMENT_NONE: then the rest says why */
+	struct placement_part parts[ATTEMPT_PARTS_MAX]; /* the first, and the further ones of a gang */
+	int part_count;
 	char code[32];
 	char message[JOB_QUEUE_MESSAGE_MAX];
 	const char *refused[PLACEMENT_REFUSED_MAX + 1]; /* regions with free devices, NULL-terminated */
 };
 
-/* All devices of a job are on one machine of its type, in a region that its residency allows.
- * Machines that fit most tightly come first, the one where the job failed last comes last. May
- * mark one machine as reserved when the job is blocked and has waited too long: later, smaller
- * jobs of the pass leave it alone. */
+/* All devices of a job are on one machine of its type, in a region that its residency allows; or,
+ * when no one has enough that are free, on as few as possible of one region, which reach each
+ * other. Machines that fit most tightly come first, the one where the job failed last comes last.
+ * May mark machines as reserved when the job is blocked and has waited too long: later, smaller
+ * jobs of the pass leave them alone. */
 void placement_choose(const struct job_queue_job *job, struct job_queue_agent *agents, int count,
 	struct placement *ret);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The life of a run. Trainers are started and found in advance_start.c. */
+ * The life of a run. Trainers are started and found in advance_start.c, their ends are looked at in
+ * advance_ended.c. */
 #include "workers/agent/advance.h"
 
 #include "core/base/log.h"
@@ -13,7 +14,7 @@
 
 enum { STALL_MIN_MS = 1000, CONNECT_AGAIN_MS = 500 };
 
-static void kill_ranks(struct run *r)
+void advance_kill(struct run *r)
 {
 	for (int i = 0; i < r->rank_count; i++) {
 		struct run_rank *k = &r->ranks[i];
@@ -31,7 +32,7 @@ void advance_over(struct agent *a, struct run *r, const char *why)
 	log_info("attempt.over", LOG_STR("attempt_id", r->id), LOG_STR("why", why));
 	r->over = true;
 	atomic_store(&r->abandon, true);
-	kill_ranks(r);
+	advance_kill(r);
 	agent_wake(a);
 }
 
@@ -49,14 +50,13 @@ void advance_end(struct agent *a, struct run *r, const struct run_end *end)
 	agent_report_soon(a);
 }
 
-/* While trainers live, what they still say comes first: the verdict is told when they are gone. */
-static void judge(struct agent *a, struct run *r, const struct run_end *verdict)
+void advance_judge(struct agent *a, struct run *r, const struct run_end *verdict)
 {
 	if (r->has_verdict || r->end_seq != 0)
 		return;
 	r->has_verdict = true;
 	r->verdict = *verdict;
-	kill_ranks(r);
+	advance_kill(r);
 	if (run_quiet(r))
 		advance_end(a, r, &r->verdict);
 }
@@ -67,69 +67,7 @@ void advance_fail(struct agent *a, struct run *r, const char *reason, const char
 	end.exit.known = false;
 	end.log = r->phase == RUN_TRAINING ? r->ranks[0].log : NULL;
 	snprintf(end.message, sizeof(end.message), "%s", message);
-	judge(a, r, &end);
-}
-
-/* ------------------------------------------------------------------------------ trainers' ends */
-
-static void describe_death(struct run *r, int rank, struct run_end *end)
-{
-	const struct run_rank *k = &r->ranks[rank];
-	const struct process_exit *e = &k->exit;
-	*end = (struct run_end){
-		.outcome = "failed", .reason = "trainer_died", .rank = rank, .exit = *e, .log = k->log
-	};
-	if (e->exit_code == PROCESS_EXIT_NO_LEASE) {
-		end->reason = "platform_error";
-		snprintf(end->message, sizeof(end->message),
-			"the trainer of rank %d left because its lease ran out", rank);
-	} else if (!e->known)
-		snprintf(end->message, sizeof(end->message),
-			"the trainer of rank %d ended while its agent was away", rank);
-	else if (e->signal >= 0)
-		snprintf(end->message, sizeof(end->message),
-			"the trainer of rank %d was ended by signal %d"
-			" (%s)",
-			rank, e->signal, strsignal(e->signal));
-	else
-		snprintf(end->message, sizeof(end->message),
-			"the trainer of rank %d left with status %d without saying how it ended", rank,
-			e->exit_code);
-}
-
-/* Notices trainers that ended. Returns the first rank that did, -1 = none. */
-static int reap(struct agent *a, struct run *r)
-{
-	int first = -1;
-	for (int i = 0; i < r->rank_count; i++) {
-		struct run_rank *k = &r->ranks[i];
-		if (!k->ended && k->pid > 0 && process_ended(k->pid, k->child, k->lock, &k->exit)) {
-			if (k->child && k->exit.exit_code == PROCESS_EXIT_BUSY && start_adopt(r, i))
-				continue;
-			k->ended = true;
-			log_info("trainer.ended", LOG_STR("attempt_id", r->id), LOG_INT("rank", i),
-				LOG_INT("exit_code", k->exit.exit_code), LOG_INT("signal", k->exit.signal));
-		}
-		if (k->ended && first < 0)
-			first = i;
-	}
-	if (first >= 0)
-		talk_read(a, r); /* what they said before they ended */
-	return first;
-}
-
-static void check_ended(struct agent *a, struct run *r)
-{
-	struct run_end end;
-	int rank = reap(a, r);
-	if (rank < 0 || r->end_seq != 0)
-		return;
-	if (!r->has_verdict) {
-		describe_death(r, rank, &end);
-		judge(a, r, &end);
-	} else if (run_quiet(r)) {
-		advance_end(a, r, &r->verdict);
-	}
+	advance_judge(a, r, &end);
 }
 
 /* ------------------------------------------------------------------------------ deadlines */
@@ -148,7 +86,7 @@ static void check_deadlines(struct agent *a, struct run *r)
 		advance_fail(a, r, "platform_error", text);
 	} else if (r->end_acked_us != 0) {
 		if (clock_mono_us(a->clock) - r->end_acked_us > AGENT_STOP_GRACE_MS * 1000LL)
-			kill_ranks(r);
+			advance_kill(r);
 	} else if (r->end_seq == 0 && r->stall_ms > 0 && now - r->progress_us > stall_us) {
 		struct run_end end = {
 			.outcome = "failed", .reason = "stalled", .rank = -1, .log = r->ranks[0].log
@@ -159,7 +97,7 @@ static void check_deadlines(struct agent *a, struct run *r)
 			end.outcome = "cancelled";
 			end.reason = NULL;
 		}
-		judge(a, r, &end);
+		advance_judge(a, r, &end);
 	}
 }
 
@@ -228,7 +166,7 @@ static void advance_new(struct agent *a, struct run *r)
 
 static void advance_training(struct agent *a, struct run *r)
 {
-	check_ended(a, r);
+	ended_check(a, r);
 	check_deadlines(a, r);
 	if (r->desired != r->stop_sent && r->end_seq == 0) {
 		talk_stop(r);
@@ -241,8 +179,8 @@ void advance_run(struct agent *a, struct run *r)
 {
 	struct err err = { 0 };
 	if (r->over) {
-		kill_ranks(r);
-		(void)reap(a, r);
+		advance_kill(r);
+		ended_reap(a, r);
 		return;
 	}
 	switch (r->phase) {

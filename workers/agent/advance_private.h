@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Between advance.c and advance_start.c: starting an attempt's trainers, and finding them again
- * after the agent was restarted. With the agent's lock, on the main thread. */
+ * Between advance.c, advance_start.c and advance_ended.c: starting an attempt's trainers, finding
+ * them again after the agent was restarted, and what their ends mean. With the agent's lock, on the
+ * main thread. */
 #pragma once
 
 #include "core/base/attr.h"
@@ -8,6 +9,16 @@
 
 /* Queues the attempt's end, once. */
 void advance_end(struct agent *a, struct run *r, const struct run_end *end);
+/* Ends the trainers. While they live, what they still say comes first: the verdict, the first one,
+ * is told when they are gone. */
+void advance_judge(struct agent *a, struct run *r, const struct run_end *verdict);
+void advance_kill(struct run *r);
+
+/* Notices trainers that ended, and what they said before. */
+void ended_reap(struct agent *a, struct run *r);
+/* The same; and judges the attempt by the rank that ended by itself, or was the first to be lost.
+ */
+void ended_check(struct agent *a, struct run *r);
 
 /* One of the job's regions contains this machine's. */
 bool start_residency_ok(const struct agent *a, const struct run *r);

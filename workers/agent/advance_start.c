@@ -32,11 +32,18 @@ bool start_residency_ok(const struct agent *a, const struct run *r)
 	return false;
 }
 
+/* A rank that does not answer is found out by the others before the attempt counts as stalled. */
+static int64_t comm_deadline_ms(const struct agent *a, const struct run *r)
+{
+	int64_t ms = a->settings->comm_deadline_ms;
+	return r->stall_ms > 0 && r->stall_ms < ms ? r->stall_ms : ms;
+}
+
 /* attempt.json: what the poll said, without the token, and what the trainer needs from us. */
 static int write_attempt(struct agent *a, struct run *r, const struct json_val *v, struct err *err)
 {
 	static const char *const copied[] = { "attempt_id", "epoch", "job_id", "number", "devices",
-		"max_runtime_s", "peak_flops", "files", "resume", "init", "spec" };
+		"rank", "ranks", "max_runtime_s", "peak_flops", "files", "resume", "init", "spec" };
 	cleanup(buf_finish) struct buf text;
 	struct json_writer w;
 	buf_init(&text, LISTING_MAX);
@@ -53,6 +60,8 @@ static int write_attempt(struct agent *a, struct run *r, const struct json_val *
 	json_field_str(
 		&w, "tokenizer", transfer_wants_gpt2(v) ? "files/" TRANSFER_GPT2_TOKENIZER : NULL);
 	json_field_i64(&w, "first_seq", RUN_STARTING_SEQ + 1);
+	json_field_str(&w, "host", a->settings->host);
+	json_field_i64(&w, "comm_deadline_ms", comm_deadline_ms(a, r));
 	json_end_object(&w);
 	if (text.failed != 0)
 		return err_set(err, text.failed, NULL, "attempt.json does not fit");
@@ -73,7 +82,8 @@ int start_folder(struct agent *a, struct run *r, struct err *err)
 			return err_set(
 				err, ERR_INVALID_VALUE, NULL, "this machine has no device %lld", (long long)index);
 	}
-	rc = run_set_ranks(r, (int)json_array_len(devices), err);
+	const struct run_part part = run_part_of(v);
+	rc = run_set_ranks(r, &part, err);
 	if (rc == 0)
 		rc = file_mkdir(r->dir, err);
 	if (rc == 0)
@@ -94,7 +104,7 @@ static int start_rank(struct agent *a, struct run *r, int rank, struct err *err)
 		.program = a->settings->trainer,
 		.dir = r->dir,
 		.log_path = k->log,
-		.rank = rank,
+		.rank = r->first_rank + rank,
 		.lease_until_ms = r->lease_until_us / 1000,
 		.threads = a->settings->device_threads,
 		.memory_bytes = a->settings->device_memory_bytes,
@@ -104,15 +114,27 @@ static int start_rank(struct agent *a, struct run *r, int rank, struct err *err)
 	if (rc < 0)
 		return rc;
 	k->child = true;
-	log_info("trainer.started", LOG_STR("attempt_id", r->id), LOG_INT("rank", rank),
+	log_info("trainer.started", LOG_STR("attempt_id", r->id), LOG_INT("rank", r->first_rank + rank),
 		LOG_INT("pid", k->pid));
 	talk_hello(a, r, k);
 	return 0;
 }
 
+/* Where the ranks meet: what earlier ones left there would be believed. */
+static int make_rendezvous(const struct run *r, struct err *err)
+{
+	char path[FILE_PATH_MAX];
+	int rc = file_join(path, r->dir, "rendezvous", err);
+	if (rc == 0)
+		rc = file_remove_tree(path, err);
+	return rc < 0 ? rc : file_mkdir(path, err);
+}
+
 int start_trainers(struct agent *a, struct run *r, struct err *err)
 {
-	int rc = file_write_atomic(r->dir, started, "", 0, err);
+	int rc = make_rendezvous(r, err);
+	if (rc == 0)
+		rc = file_write_atomic(r->dir, started, "", 0, err);
 	r->progress_us = clock_boot_us(a->clock);
 	for (int i = 0; rc == 0 && i < r->rank_count; i++) {
 		r->phase = RUN_TRAINING;
@@ -137,7 +159,7 @@ bool start_adopt(struct run *r, int rank)
 	k->pid = holder;
 	k->child = false;
 	link_close(&k->link);
-	log_info("trainer.adopted", LOG_STR("attempt_id", r->id), LOG_INT("rank", rank),
+	log_info("trainer.adopted", LOG_STR("attempt_id", r->id), LOG_INT("rank", r->first_rank + rank),
 		LOG_INT("pid", holder));
 	return true;
 }

@@ -96,7 +96,8 @@ static int recover_one(struct agent *a, const char *dir, const char *id, struct 
 	if (rc < 0)
 		return rc;
 	snprintf(r->job_id, sizeof(r->job_id), "%s", json_str_or(json_get(v, "job_id"), ""));
-	if (run_set_ranks(r, (int)json_array_len(json_get(v, "devices")), &why) < 0) {
+	const struct run_part part = run_part_of(v);
+	if (run_set_ranks(r, &part, &why) < 0) {
 		log_warn("attempt.dropped", LOG_STR("attempt_id", id), LOG_ERR(&why));
 		run_destroy(r);
 		return file_remove_tree(dir, err);

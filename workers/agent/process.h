@@ -11,10 +11,11 @@
 #include <sys/types.h>
 
 enum {
-	PROCESS_EXIT_NO_LEASE = 71, /* the trainer's status when its lease ran out */
-	PROCESS_EXIT_BUSY = 75,     /* the trainer's status when another one holds the rank's lock */
+	PROCESS_EXIT_NO_LEASE = 71,  /* the trainer's status when its lease ran out */
+	PROCESS_EXIT_LOST_RANK = 72, /* the trainer's status when another rank of its job was lost */
+	PROCESS_EXIT_BUSY = 75,      /* the trainer's status when another one holds the rank's lock */
 	PROCESS_MEMORY_SLACK_BYTES = 1 << 30, /* above the device's memory: code, libraries, files */
-	PROCESS_FILES_MAX = 256,
+	PROCESS_FILES_MAX = 4096, /* descriptors: connections to the other ranks, files of a data set */
 };
 
 struct process_options {

@@ -45,6 +45,7 @@ void run_destroy(struct run *r)
 		link_finish(&r->ranks[i].link);
 	free(r->listing);
 	free(r->end_text);
+	free(r->held_end);
 	free(r);
 }
 
@@ -54,14 +55,27 @@ void run_destroyp(struct run **r)
 	*r = NULL;
 }
 
-int run_set_ranks(struct run *r, int count, struct err *err)
+struct run_part run_part_of(const struct json_val *listing)
 {
-	if (count < 1 || count > RUN_RANKS_MAX)
-		return err_set(err, ERR_INVALID_VALUE, NULL, "%d ranks, at most %d", count, RUN_RANKS_MAX);
-	for (int i = 0; i < count; i++) {
+	int64_t count = (int64_t)json_array_len(json_get(listing, "devices"));
+	int64_t first = json_i64_or(json_get(listing, "rank"), 0);
+	int64_t world = json_i64_or(json_get(listing, "ranks"), count);
+	bool fits =
+		count <= RUN_RANKS_MAX && first >= 0 && world <= RUN_WORLD_MAX && first + count <= world;
+	return (struct run_part){
+		.first = (int)first, .count = fits ? (int)count : 0, .world = (int)world
+	};
+}
+
+int run_set_ranks(struct run *r, const struct run_part *part, struct err *err)
+{
+	if (part->count < 1 || part->count > RUN_RANKS_MAX)
+		return err_set(
+			err, ERR_INVALID_VALUE, NULL, "%d ranks, at most %d", part->count, RUN_RANKS_MAX);
+	for (int i = 0; i < part->count; i++) {
 		struct run_rank *k = &r->ranks[i];
 		char name[32];
-		snprintf(name, sizeof(name), "rank%d", i);
+		snprintf(name, sizeof(name), "rank%d", part->first + i);
 		int rc = file_join(k->dir, r->dir, name, err);
 		if (rc == 0)
 			rc = file_join(k->lock, k->dir, "lock", err);
@@ -70,7 +84,9 @@ int run_set_ranks(struct run *r, int count, struct err *err)
 		if (rc < 0)
 			return rc;
 	}
-	r->rank_count = count;
+	r->rank_count = part->count;
+	r->first_rank = part->first;
+	r->world = part->world;
 	return 0;
 }
 

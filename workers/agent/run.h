@@ -16,12 +16,20 @@
 enum {
 	RUN_ID_MAX = 64,
 	RUN_TOKEN_MAX = 256,
-	RUN_RANKS_MAX = 64,
+	RUN_RANKS_MAX = 64,   /* on this machine */
+	RUN_WORLD_MAX = 4096, /* of an attempt */
 	RUN_MESSAGE_MAX = LINK_LINE_MAX + 4096,
 	RUN_WAITING_MAX = 8 * 1024 * 1024, /* bytes of unacknowledged messages of one attempt */
 	RUN_STARTING_SEQ = 1, /* `starting` is the agent's; the trainer's begin behind it */
 	RUN_TAIL_LINES = 20,
 };
+
+/* Which ranks of the attempt are this machine's: `count` of them from `first` on, of `world`. */
+struct run_part {
+	int first, count, world;
+};
+
+struct json_val;
 
 enum run_desired { RUN_RUN, RUN_CANCEL, RUN_PAUSE };
 
@@ -54,7 +62,7 @@ struct run_rank {
 struct run_end {
 	const char *outcome, *reason; /* reason NULL unless failed */
 	char message[ERR_MESSAGE_MAX];
-	int rank; /* -1 = none */
+	int rank; /* of the attempt; -1 = none */
 	struct process_exit exit;
 	const char *log; /* its last lines are told; NULL = none */
 };
@@ -79,8 +87,10 @@ struct run {
 	char *end_text;       /* it again, in case the yard never saw it */
 	int64_t end_acked_us; /* monotonic; 0 = not acknowledged */
 
-	struct run_rank ranks[RUN_RANKS_MAX];
-	int rank_count;
+	struct run_rank ranks[RUN_RANKS_MAX]; /* this machine's: the attempt's from first_rank on */
+	int rank_count, first_rank, world;
+	char *held_end;   /* rank 0's last word, of a lost rank: told unless we find out more */
+	int64_t lost_us;  /* boot clock: since when ranks miss another one; 0 = they do not */
 	bool has_verdict; /* why we killed the trainers; told when they are gone */
 	struct run_end verdict;
 	int64_t progress_us; /* boot clock: last sign that the training moves */
@@ -96,8 +106,10 @@ int run_create(
 	const char *id, int64_t epoch, const char *dir, struct run **ret, struct err *err) must_check;
 void run_destroy(struct run *r);
 void run_destroyp(struct run **r);
-/* Names the folders and files of `count` ranks. */
-int run_set_ranks(struct run *r, int count, struct err *err) must_check;
+/* Names the folders and files of the part's ranks. */
+int run_set_ranks(struct run *r, const struct run_part *part, struct err *err) must_check;
+/* The part that a poll's object for the attempt, or attempt.json, gives to this machine. */
+struct run_part run_part_of(const struct json_val *listing);
 
 /* The number that the next message gets. */
 int64_t run_next_seq(const struct run *r);

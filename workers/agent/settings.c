@@ -36,6 +36,11 @@ const struct setting settings_agent_table[] = {
 	I64(transfer_retry_s, "300", 1, 86400,
 		"Seconds that a file's transfer is tried again while the yard answers with failures; then "
 		"the attempt ends as platform_error"),
+	STR(host, "127.0.0.1",
+		"Address that trainers on other machines reach this one's at: of a private network, since "
+		"what they say to each other is neither encrypted nor authenticated"),
+	I64(comm_deadline_ms, "120000", 1000, 86400000,
+		"Milliseconds after which a rank that the others of its job wait for counts as lost"),
 };
 const size_t settings_agent_count = ARRAY_LEN(settings_agent_table);
 

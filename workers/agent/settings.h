@@ -24,6 +24,8 @@ struct settings_agent {
 	char tokenizer_dir[SETTING_STR_MAX];
 	int64_t cache_keep_s;
 	int64_t transfer_retry_s;
+	char host[SETTING_STR_MAX];
+	int64_t comm_deadline_ms;
 };
 
 extern const struct setting settings_agent_table[];

@@ -8,6 +8,7 @@
 #include "workers/agent/disk.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { LINE_MAX_OUT = 160 };
@@ -45,6 +46,11 @@ static void take_message(struct agent *a, struct run *r, struct run_rank *k,
 		refuse(r, k, "a folder that is not the trainer's");
 		return;
 	}
+	if (is_end && json_bool_or(json_get(v, "lost_rank"), false)) {
+		free(r->held_end);
+		r->held_end = strdup(line);
+		return;
+	}
 	if (run_push(r, line, bytes, dir, is_end, &err) < 0) {
 		refuse(r, k, err.message); /* it keeps the message and gets another connection */
 		return;
@@ -68,7 +74,7 @@ static void take_line(
 	if (strcmp(t, "alive") == 0) {
 		int64_t step = json_i64_or(json_get(v, "step"), 0);
 		r->last_step = step > r->last_step ? step : r->last_step;
-	} else if (k == &r->ranks[0]) {
+	} else if (k == &r->ranks[0] && r->first_rank == 0) {
 		take_message(a, r, k, v, line, bytes);
 	}
 }

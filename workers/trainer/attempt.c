@@ -53,6 +53,8 @@ static int read_places(
 {
 	int rc = file_join(a->scratch_dir, dir, ".", err);
 	a->inputs.scratch_dir = a->scratch_dir;
+	if (rc == 0)
+		rc = file_join(a->rendezvous, dir, "rendezvous", err);
 	if (rc == 0 && json_get(root, "resume") != NULL) {
 		rc = file_join(a->resume_dir, dir, "resume", err);
 		a->inputs.resume_dir = a->resume_dir;
@@ -83,8 +85,10 @@ static int read_all(struct attempt *a, const char *dir, struct err *err)
 	a->inputs.threads = (int)json_i64_or(json_get(root, "threads"), 0);
 	a->inputs.memory_bytes = json_i64_or(json_get(root, "memory_bytes"), 0);
 	a->inputs.peak_flops = json_f64_or(json_get(root, "peak_flops"), 0);
-	if (a->max_runtime_s < 0 || !(a->inputs.peak_flops >= 0) || a->first_seq < 1 ||
-		a->inputs.threads < 1 || a->inputs.threads > THREADS_MAX)
+	a->host = json_str_or(json_get(root, "host"), NULL);
+	a->comm_deadline_ms = json_i64_or(json_get(root, "comm_deadline_ms"), 0);
+	if (a->max_runtime_s < 0 || a->comm_deadline_ms < 0 || !(a->inputs.peak_flops >= 0) ||
+		a->first_seq < 1 || a->inputs.threads < 1 || a->inputs.threads > THREADS_MAX)
 		return err_set(err, ERR_INTERNAL, "$", "attempt.json has a number out of range");
 	const struct json_val *files = json_get(root, "files");
 	for (size_t i = 0; rc == 0 && i < json_array_len(files); i++)

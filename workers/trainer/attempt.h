@@ -25,6 +25,9 @@ struct attempt {
 	char init_dir[FILE_PATH_MAX];
 	char tokenizer[FILE_PATH_MAX];
 	char scratch_dir[FILE_PATH_MAX];
+	char rendezvous[FILE_PATH_MAX]; /* where the ranks meet */
+	const char *host;               /* what the other ranks reach this machine at; NULL: itself */
+	int64_t comm_deadline_ms;       /* of each collective; 0: comm.h's */
 	int64_t max_runtime_s;
 	int64_t first_seq; /* of the trainer's first message; the agent used the ones below */
 };

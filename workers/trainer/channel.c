@@ -153,7 +153,7 @@ int64_t channel_acked_seq(struct channel *c)
 	return seq;
 }
 
-void channel_drain(struct channel *c, int64_t max_ms)
+bool channel_drain(struct channel *c, int64_t max_ms)
 {
 	struct timespec until;
 	clock_gettime(CLOCK_MONOTONIC, &until);
@@ -168,7 +168,9 @@ void channel_drain(struct channel *c, int64_t max_ms)
 	while (c->first != NULL && rc == 0)
 		rc = max_ms < 0 ? pthread_cond_wait(&c->changed, &c->lock)
 						: pthread_cond_timedwait(&c->changed, &c->lock, &until);
+	bool empty = c->first == NULL;
 	pthread_mutex_unlock(&c->lock);
+	return empty;
 }
 
 void channel_alive(struct channel *c, int64_t step)

@@ -42,8 +42,9 @@ int channel_post(struct channel *c, const char *json, bool droppable, int64_t *r
 	struct err *err) must_check;
 /* All messages up to this are stored by the yard. */
 int64_t channel_acked_seq(struct channel *c);
-/* Waits until everything is acknowledged, at most max_ms; -1: for as long as the lease lasts. */
-void channel_drain(struct channel *c, int64_t max_ms);
+/* Waits until everything is acknowledged, at most max_ms; -1: for as long as the lease lasts. True
+ * when it is. */
+bool channel_drain(struct channel *c, int64_t max_ms);
 
 /* The loop moved: the agent hears of it at most once a second. Never blocks. */
 void channel_alive(struct channel *c, int64_t step);

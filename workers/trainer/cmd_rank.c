@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  * One rank of an attempt: a child of the agent that outlives it until the lease ends. Opens the
- * channel first, so that whatever goes wrong later is told as the attempt's end. */
+ * channel first, so that whatever goes wrong later is told as the attempt's end: by rank 0, for all
+ * of them. The others only live, hand on orders, and leave with a status. */
 #include "core/base/file.h"
 #include "workers/trainer/command.h"
 
 #include "core/base/log.h"
 #include "core/base/num.h"
+#include "workers/trainer/agree.h"
 #include "workers/trainer/attempt.h"
 #include "workers/trainer/channel.h"
 #include "workers/trainer/loop.h"
 #include "workers/trainer/message.h"
+#include "workers/trainer/ranks.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -25,6 +28,7 @@ enum {
 	LEASE_FIRST_MS = 20000, /* when the agent names none; a fresh lease is never shorter */
 	END_MAX = 16 * 1024,
 	TERMINATED_DRAIN_MS = 5000,
+	DRAIN_MS = 500, /* between two words to the ranks that wait for the end to be stored */
 };
 
 struct rank {
@@ -35,6 +39,8 @@ struct rank {
 	int64_t started_us;
 	struct lease lease;
 	struct channel *channel;
+	struct ranks others;
+	int code; /* the error that this rank leaves with; 0: all end together */
 	bool terminated;
 };
 
@@ -128,31 +134,62 @@ static const struct reporter reporter = {
 
 /* ------------------------------------------------------------------------------ the attempt */
 
-static int post_end(struct rank *r, const struct session *s, const struct message_end *end)
+/* Rank 0 tells it; the log of each rank has it. */
+static int tell_end(struct rank *r, const struct session *s, const struct message_end *end)
 {
 	struct err err = { 0 };
 	cleanup(buf_finish) struct buf text;
 	buf_init(&text, END_MAX);
 	message_end(s, end, &text);
-	int rc = channel_post(r->channel, buf_cstr(&text), false, NULL, &err);
-	if (rc < 0)
+	int rc = r->index == 0 ? channel_post(r->channel, buf_cstr(&text), false, NULL, &err) : r->code;
+	if (r->index == 0 && rc < 0)
 		log_error("end.unsent", LOG_ERR(&err));
 	log_info("attempt.end", LOG_STR("outcome", end->outcome), LOG_STR("reason", end->reason),
 		LOG_STR("message", end->message), LOG_INT("step", end->step));
 	return rc;
 }
 
-static int post_failure(struct rank *r, const struct err *err)
+static void tell_failure(struct rank *r, const struct err *err)
 {
 	struct message_end end = {
-		.outcome = "failed", .reason = session_reason(err->code), .message = err->message
+		.outcome = "failed",
+		.reason = session_reason(err->code),
+		.message = err->message,
+		.lost_rank = ranks_is_lost(r->code),
 	};
 	char text[ERR_MESSAGE_MAX + ERR_PARAM_MAX + 4];
 	if (err->param[0] != '\0') {
 		snprintf(text, sizeof(text), "%s: %s", err->param, err->message);
 		end.message = text;
 	}
-	return post_end(r, NULL, &end);
+	(void)tell_end(r, NULL, &end);
+}
+
+/* The other ranks, data, plan, engine. Where it fails on one rank, it fails on all. */
+static int open_session(
+	struct rank *r, const struct attempt *a, struct session **ret, struct err *err)
+{
+	const struct ranks_place place = {
+		.rank = (int)r->index,
+		.rendezvous = a->rendezvous,
+		.host = a->host,
+		.deadline_ms = a->comm_deadline_ms,
+	};
+	struct session_inputs inputs = a->inputs;
+	int rc = a->spec_code;
+	if (rc < 0) {
+		*err = a->spec_err;
+		return rc;
+	}
+	rc = ranks_join(&a->spec, &place, &r->others, err);
+	if (rc < 0) {
+		r->code = rc;
+		return rc;
+	}
+	inputs.mesh = r->others.mesh;
+	rc = agree_opened(inputs.mesh, session_open(&a->spec, &inputs, ret, err), err);
+	r->code = ranks_is_lost(rc) ? rc : 0;
+	return rc;
 }
 
 static int train(struct rank *r, const struct attempt *a)
@@ -160,19 +197,15 @@ static int train(struct rank *r, const struct attempt *a)
 	struct err err = { 0 };
 	struct loop_result result;
 	cleanup(session_closep) struct session *s = NULL;
-	int rc = a->spec_code;
-	if (rc < 0)
-		err = a->spec_err;
-	else
-		rc = session_open(&a->spec, &a->inputs, &s, &err);
+	int rc = open_session(r, a, &s, &err);
 	if (rc < 0) {
 		err.code = rc;
-		(void)post_failure(r, &err);
+		tell_failure(r, &err);
 		return COMMAND_FAILED;
 	}
 	log_info("training", LOG_INT("steps", s->plan->total_steps),
 		LOG_INT("resumed_step", s->resumed_step), LOG_INT("plan_bytes", s->plan->total_bytes),
-		LOG_INT("threads", a->inputs.threads));
+		LOG_INT("threads", a->inputs.threads), LOG_INT("ranks", ranks_count(&s->spec)));
 	struct loop l = {
 		.session = s,
 		.reporter = &reporter,
@@ -184,15 +217,51 @@ static int train(struct rank *r, const struct attempt *a)
 		.max_runtime_s = a->max_runtime_s,
 	};
 	loop_run(&l, &result);
+	r->code = result.code;
 	struct message_end end = {
 		.outcome = result.outcome,
 		.reason = result.reason,
 		.message = result.message,
 		.step = result.step,
 		.dir = result.has_model ? "model" : NULL,
+		.lost_rank = ranks_is_lost(result.code),
 	};
-	rc = post_end(r, s, &end);
+	rc = tell_end(r, s, &end);
 	return rc < 0 || strcmp(result.outcome, "failed") == 0 ? COMMAND_FAILED : COMMAND_OK;
+}
+
+/* Stays until the yard has the end. Asked to leave by somebody else than the agent, there may be no
+ * agent to wait for. The other ranks wait too, as long as all end together. */
+static void drain(struct rank *r)
+{
+	const int64_t begun_us = clock_boot_us(r->clock);
+	struct mesh *others = r->code == 0 ? r->others.mesh : NULL;
+	while (!channel_drain(r->channel, DRAIN_MS)) {
+		if (r->terminated && clock_boot_us(r->clock) - begun_us > TERMINATED_DRAIN_MS * 1000LL)
+			break;
+		agree_wait(others);
+	}
+}
+
+/* How this rank leaves the others. Returns its exit status. */
+static int say_goodbye(struct rank *r, int status)
+{
+	struct agree_say say = { .order = LOOP_GO_ON };
+	struct err err = { 0 };
+	if (ranks_is_lost(r->code) && r->others.mesh != NULL)
+		mesh_abort(r->others.mesh, "another rank was lost");
+	if (r->index == 0)
+		drain(r);
+	if (r->code == 0)
+		r->code = agree_step(r->others.mesh, &say, &err);
+	ranks_leave(&r->others);
+	if (r->index == 0)
+		return status;
+	if (ranks_is_lost(r->code)) {
+		log_error("rank.lost", LOG_ERR(&err));
+		return COMMAND_LOST_RANK;
+	}
+	return r->code < 0 ? COMMAND_FAILED : COMMAND_OK;
 }
 
 static int serve(struct rank *r, const char *rank_dir)
@@ -219,10 +288,7 @@ static int serve(struct rank *r, const char *rank_dir)
 		return COMMAND_FAILED;
 	}
 	r->channel = channel;
-	int status = train(r, a);
-	/* Asked to leave by somebody else than the agent, there may be no agent to wait for. */
-	channel_drain(channel, r->terminated ? TERMINATED_DRAIN_MS : -1);
-	return status;
+	return say_goodbye(r, train(r, a));
 }
 
 int cmd_rank(int argc, char **argv, void (*on_no_lease)(void))

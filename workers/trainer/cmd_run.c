@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  * trainyard-trainer run: the same loop with no yard: messages go to standard output, one JSON
  * object a line, checkpoints and the model to --out. SIGINT and SIGTERM save a checkpoint and
- * leave. */
+ * leave. A job of several ranks is several such processes, of which rank 0 speaks. */
 #include "workers/trainer/command.h"
 
 #include "core/base/file.h"
+#include "workers/trainer/agree.h"
 #include "workers/trainer/loop.h"
 #include "workers/trainer/message.h"
 #include "workers/trainer/options.h"
 #include "workers/trainer/profile.h"
+#include "workers/trainer/ranks.h"
 #include "workers/trainer/rates.h"
+#include "workers/trainer/run_ranks.h"
 #include "workers/trainer/spec_file.h"
 
 #include <signal.h>
@@ -37,12 +40,24 @@ static const char usage[] =
 	"  --peak-flops X               of this machine, for \"mfu\"; or\n"
 	"  --rates FILE                 what `trainyard-trainer calibrate` measured\n"
 	"  --profile[=DIR]              a Chrome trace of each step (DIR/profile), and a summary\n"
-	"  --profile-steps N            how many steps are traced (10)\n";
+	"  --profile-steps N            how many steps are traced (10)\n"
+	"  --ranks N                    as many processes as the spec's resources.count, each with "
+	"its\n"
+	"                               --threads; or, of these N, one alone:\n"
+	"  --rank R                     this one\n"
+	"  --rendezvous DIR             where it meets the others: a folder that all have, and empty\n"
+	"  --host ADDRESS               what the others reach this machine at (127.0.0.1)\n"
+	"  --deadline-ms N              a rank that others wait for so long is lost (600000)\n";
+
+enum { ALL_RANKS = -1 };
 
 struct run_command {
-	const char *spec_path, *out, *rates, *profile;
+	const char *spec_path, *out, *rates, *profile, *rendezvous, *host;
 	struct session_inputs inputs;
-	int64_t threads, profile_steps;
+	int64_t threads, profile_steps, ranks, rank, deadline_ms;
+	struct ranks others;
+	bool over;                         /* all ranks end together */
+	char meeting_place[FILE_PATH_MAX]; /* of ranks that are started here */
 	char tokenizer[FILE_PATH_MAX];
 };
 
@@ -110,6 +125,12 @@ static int check(const struct run_command *c, struct err *err)
 		return err_set(err, ERR_MISSING_FIELD, "--out", "a folder is needed");
 	if (c->inputs.training_count == 0)
 		return err_set(err, ERR_MISSING_FIELD, "--data", "training_file=PATH is needed");
+	if (c->rank >= c->ranks)
+		return err_set(err, ERR_INVALID_VALUE, "--rank", "there is no rank %lld of %lld (--ranks)",
+			(long long)c->rank, (long long)c->ranks);
+	if ((c->rendezvous != NULL) != (c->rank != ALL_RANKS))
+		return err_set(err, ERR_MISSING_FIELD, "--rendezvous",
+			"--rank and --rendezvous go together: one rank, and where it meets the others");
 	return 0;
 }
 
@@ -138,49 +159,92 @@ static int check_base(
 		"the spec starts from %s ($.model.base): the folder of its files is needed", spec->base);
 }
 
-/* Spec, tokenizer, folders and peak; then everything is opened. */
-static int open_all(struct run_command *c, struct session **ret, struct err *err)
+static int check_ranks(const struct run_command *c, const struct job_spec *spec, struct err *err)
 {
-	struct job_spec spec;
-	char init[FILE_PATH_MAX];
-	int rc = check(c, err);
+	if (ranks_count(spec) == c->ranks)
+		return 0;
+	return err_set(err, ERR_INVALID_VALUE, "--ranks",
+		"the spec's resources.count is %d: it needs --ranks %d, not %lld", ranks_count(spec),
+		ranks_count(spec), (long long)c->ranks);
+}
+
+/* What the command line names, looked at before anything is taken. */
+static int check_all(struct run_command *c, struct job_spec *ret_spec, struct err *err)
+{
 	c->inputs.threads = (int)c->threads;
 	c->inputs.scratch_dir = c->out;
+	int rc = spec_file_read(c->spec_path, c->inputs.init_dir, ret_spec, err);
 	if (rc == 0)
-		rc = spec_file_read(c->spec_path, c->inputs.init_dir, &spec, err);
+		rc = check_ranks(c, ret_spec, err);
 	if (rc == 0)
-		rc = check_base(&spec, &c->inputs, err);
+		rc = check_base(ret_spec, &c->inputs, err);
 	if (rc == 0)
 		rc = check_replaced(c->out, "init", err);
 	if (rc == 0)
 		rc = check_replaced(c->out, "final", err);
 	if (rc == 0)
-		rc = spec_file_tokenizer(&spec, &c->inputs, c->tokenizer, err);
+		rc = spec_file_tokenizer(ret_spec, &c->inputs, c->tokenizer, err);
 	if (rc == 0 && c->rates != NULL)
-		rc = rates_read_peak(c->rates, spec.precision, &c->inputs.peak_flops, err);
+		rc = rates_read_peak(c->rates, ret_spec->precision, &c->inputs.peak_flops, err);
+	return rc < 0 ? rc : file_mkdir(c->out, err);
+}
+
+/* The weights before the first step. */
+static int write_init(const struct run_command *c, const struct session *s, struct err *err)
+{
+	char init[FILE_PATH_MAX];
+	if (c->inputs.resume_dir != NULL || !ranks_is_first(s->mesh))
+		return 0;
+	int rc = file_join(init, c->out, "init", err);
+	return rc < 0 ? rc : session_write_model(s, init, err);
+}
+
+/* Spec, tokenizer, folders and peak; the other ranks; then everything is opened. */
+static int open_all(struct run_command *c, struct session **ret, struct err *err)
+{
+	struct job_spec spec;
+	const struct ranks_place place = { .rank = (int)c->rank,
+		.rendezvous = c->rendezvous,
+		.host = c->host,
+		.deadline_ms = c->deadline_ms };
+	int rc = check_all(c, &spec, err);
 	if (rc == 0)
-		rc = file_mkdir(c->out, err);
+		rc = ranks_join(&spec, &place, &c->others, err);
+	if (rc < 0)
+		return rc;
+	c->inputs.mesh = c->others.mesh;
+	rc = session_open(&spec, &c->inputs, ret, err);
 	if (rc == 0)
-		rc = session_open(&spec, &c->inputs, ret, err);
-	if (rc == 0 && c->inputs.resume_dir == NULL) {
-		rc = file_join(init, c->out, "init", err);
-		if (rc == 0)
-			rc = session_write_model(*ret, init, err);
-	}
+		rc = write_init(c, *ret, err);
+	rc = agree_opened(c->inputs.mesh, rc, err);
+	c->over = rc < 0 && !ranks_is_lost(rc);
 	return rc;
 }
 
-static int run(void *ctx, struct err *err)
+static int tell_end(const struct session *s, const struct loop_result *result, struct err *err)
 {
-	struct run_command *c = ctx;
+	struct message_end end = {
+		.outcome = result->outcome,
+		.reason = result->reason,
+		.message = result->message,
+		.step = result->step,
+		.dir = result->has_model ? "final" : NULL,
+	};
+	cleanup(buf_finish) struct buf text;
+	buf_init(&text, RUN_TEXT_MAX);
+	message_end(s, &end, &text);
+	buf_char(&text, '\n');
+	return options_print(&text, err);
+}
+
+static int train(struct run_command *c, struct err *err)
+{
 	struct console console = { 0 };
 	struct loop_result result;
 	char profile[FILE_PATH_MAX];
 	const struct clock *clock = clock_system();
 	int64_t started_us = clock_boot_us(clock);
 	cleanup(session_closep) struct session *s = NULL;
-	cleanup(buf_finish) struct buf text;
-	buf_init(&text, RUN_TEXT_MAX);
 	int rc = open_all(c, &s, err);
 	if (rc == 0)
 		rc = file_join(profile, c->out, "profile", err);
@@ -197,31 +261,80 @@ static int run(void *ctx, struct err *err)
 		.model_dir = "final",
 		.every_step = true,
 		.sample_ids = true,
-		.profile_dir = c->profile,
+		.profile_dir = ranks_is_first(s->mesh) ? c->profile : NULL,
 		.profile_steps = c->profile_steps,
 		.keep = s->spec.checkpoint_keep,
 		.started_us = started_us,
 		.max_runtime_s = s->spec.limits.max_runtime_s,
 	};
 	loop_run(&l, &result);
-	struct message_end end = {
-		.outcome = result.outcome,
-		.reason = result.reason,
-		.message = result.message,
-		.step = result.step,
-		.dir = result.has_model ? "final" : NULL,
-	};
-	message_end(s, &end, &text);
-	buf_char(&text, '\n');
-	rc = options_print(&text, err);
+	c->over = result.code == 0;
+	if (!ranks_is_first(s->mesh))
+		return ranks_is_lost(result.code) ? COMMAND_LOST_RANK
+			: result.code < 0
+			? err_set(err, result.code, NULL, "rank %lld: %s", (long long)c->rank, result.message)
+			: COMMAND_OK;
+	rc = tell_end(s, &result, err);
 	if (rc < 0)
 		return rc;
 	return strcmp(result.outcome, "succeeded") == 0 ? COMMAND_OK : COMMAND_FAILED;
 }
 
+/* One rank, to its end. Where all end together, rank 0 says how, and the others are through. */
+static int run_rank(struct run_command *c, struct err *err)
+{
+	struct agree_say say = { .order = LOOP_GO_ON };
+	struct err lost = { 0 };
+	int status = train(c, err);
+	if (status != 0 && !c->over && c->others.mesh != NULL)
+		mesh_abort(c->others.mesh, "a rank has failed");
+	int rc = c->over ? agree_step(c->others.mesh, &say, &lost) : 0;
+	ranks_leave(&c->others);
+	if (c->rank == 0 || !c->over)
+		return status;
+	return rc < 0 ? COMMAND_LOST_RANK : COMMAND_OK;
+}
+
+/* Starts all ranks, in a meeting place of their own. */
+static int run_all(struct run_command *c, struct err *err)
+{
+	int rank = 0, status = COMMAND_OK;
+	int rc = file_mkdir(c->out, err);
+	if (rc == 0)
+		rc = file_join(c->meeting_place, c->out, "rendezvous", err);
+	if (rc == 0)
+		rc = file_remove_tree(c->meeting_place, err);
+	if (rc == 0)
+		rc = file_mkdir(c->meeting_place, err);
+	if (rc == 0)
+		rc = run_ranks_start((int)c->ranks, &rank, &status, err);
+	if (rc == 0 && rank != RUN_RANKS_PARENT) {
+		c->rank = rank;
+		c->rendezvous = c->meeting_place;
+		return run_rank(c, err);
+	}
+	int removed = file_remove_tree(c->meeting_place, NULL);
+	return rc < 0 ? rc : removed < 0 ? COMMAND_FAILED : status;
+}
+
+static int run(void *ctx, struct err *err)
+{
+	struct run_command *c = ctx;
+	int rc = check(c, err);
+	if (rc < 0)
+		return rc;
+	if (c->ranks > 1 && c->rank == ALL_RANKS)
+		return run_all(c, err);
+	if (c->rank == ALL_RANKS)
+		c->rank = 0;
+	return run_rank(c, err);
+}
+
 int cmd_run(int argc, char **argv)
 {
-	struct run_command c = { .threads = 1, .profile_steps = PROFILE_STEPS };
+	struct run_command c = {
+		.threads = 1, .profile_steps = PROFILE_STEPS, .ranks = 1, .rank = ALL_RANKS
+	};
 	const struct options_row rows[] = {
 		{ NULL, OPTIONS_TEXT, &c.spec_path, 0, 0 },
 		{ "--data", OPTIONS_DATA, &c.inputs, 0, 0 },
@@ -234,6 +347,11 @@ int cmd_run(int argc, char **argv)
 		{ "--rates", OPTIONS_TEXT, &c.rates, 0, 0 },
 		{ "--profile", OPTIONS_OPTIONAL, &c.profile, 0, 0 },
 		{ "--profile-steps", OPTIONS_COUNT, &c.profile_steps, 1, PROFILE_STEPS_MAX },
+		{ "--ranks", OPTIONS_COUNT, &c.ranks, 1, COMM_RANKS_MAX },
+		{ "--rank", OPTIONS_COUNT, &c.rank, 0, COMM_RANKS_MAX - 1 },
+		{ "--rendezvous", OPTIONS_TEXT, &c.rendezvous, 0, 0 },
+		{ "--host", OPTIONS_TEXT, &c.host, 0, 0 },
+		{ "--deadline-ms", OPTIONS_COUNT, &c.deadline_ms, 1, COMM_DEADLINE_MS_MAX },
 	};
 	sigset_t blocked;
 	sigemptyset(&blocked);

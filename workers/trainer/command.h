@@ -9,8 +9,9 @@ enum {
 	COMMAND_OK = 0,
 	COMMAND_FAILED = 1, /* the training failed; said in `end` or on standard output */
 	COMMAND_USAGE = 2,
-	COMMAND_NO_LEASE = 71, /* the lease ran out */
-	COMMAND_BUSY = 75,     /* another process already trains this rank of the attempt */
+	COMMAND_NO_LEASE = 71,  /* the lease ran out */
+	COMMAND_LOST_RANK = 72, /* another rank was lost, or ended all of them */
+	COMMAND_BUSY = 75,      /* another process already trains this rank of the attempt */
 };
 
 /* --rank=N --dir=ATTEMPT_DIR [--lease-until=BOOT_MS]: the agent's child. on_no_lease ends the

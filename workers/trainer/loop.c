@@ -5,9 +5,11 @@
 
 #include "core/base/buf.h"
 #include "core/base/file.h"
+#include "workers/trainer/agree.h"
 #include "workers/trainer/folder.h"
 #include "workers/trainer/message.h"
 #include "workers/trainer/profile.h"
+#include "workers/trainer/ranks.h"
 #include "workers/trainer/saver.h"
 #include "workers/trainer/spike.h"
 
@@ -21,7 +23,8 @@ enum {
 	MESSAGE_MAX = 16 * 1024,
 	SAMPLE_ID_CHARS = 21, /* of one id in a message */
 	KEEP_MAX = LOOP_FOLDERS_MAX / 2,
-	MODEL_ALIVE_S = 1, /* between two signs of life while the model is written */
+	MODEL_ALIVE_S = 1,    /* between two signs of life while the model is written */
+	AGREE_WAIT_MS = 1000, /* between two words to the ranks that wait for this one */
 };
 
 struct folder_sent {
@@ -32,7 +35,11 @@ struct folder_sent {
 struct run {
 	const struct loop *l;
 	struct session *s;
-	struct buf text; /* the message being written */
+	struct mesh *mesh;      /* NULL: one rank */
+	bool first;             /* this rank reports and writes */
+	bool between;           /* two steps: the others wait, or soon will */
+	int64_t others_told_us; /* that this one is busy */
+	struct buf text;        /* the message being written */
 	char parent[FILE_PATH_MAX];
 	int64_t step, saved_step; /* saved_step: written, or being written */
 	struct engine_step last;  /* the newest step, told or not */
@@ -58,6 +65,10 @@ static int tell(struct run *r, bool droppable, int64_t *ret_seq, struct err *err
 {
 	if (r->text.failed != 0)
 		return err_set(err, ERR_INTERNAL, NULL, "a message does not fit");
+	if (!r->first) {
+		buf_reset(&r->text);
+		return 0;
+	}
 	int rc =
 		r->l->reporter->message(r->l->reporter_ctx, buf_cstr(&r->text), droppable, ret_seq, err);
 	buf_reset(&r->text);
@@ -76,6 +87,10 @@ static void still_alive(void *ctx)
 {
 	struct run *r = ctx;
 	r->l->reporter->alive(r->l->reporter_ctx, r->step);
+	if (!r->between || now_us(r) - r->others_told_us < AGREE_WAIT_MS * 1000LL)
+		return;
+	agree_wait(r->mesh);
+	r->others_told_us = now_us(r);
 }
 
 /* ------------------------------------------------------------------------------ steps */
@@ -130,10 +145,12 @@ static int step_engine(struct run *r, struct engine_step *now, struct err *err)
 		rc = end_profile(r, err);
 	if (rc < 0)
 		return rc;
-	bool watch = r->profile != NULL || saver_reading(r->saver);
+	bool watch = r->profile != NULL || (r->first && saver_reading(r->saver));
 	engine_trace(r->s->engine, watch ? on_operation : NULL, r);
 	int64_t begin = now_us(r);
+	r->between = false;
 	rc = engine_step(r->s->engine, now, err);
+	r->between = true;
 	if (rc < 0)
 		return rc;
 	r->last_us = (double)(now_us(r) - begin);
@@ -255,7 +272,7 @@ static int ours(int rc, struct err *err)
 static int follow_save(struct run *r, bool wait, struct err *err)
 {
 	int code = 0;
-	if (!saver_busy(r->saver))
+	if (!r->first || !saver_busy(r->saver))
 		return 0;
 	if (wait)
 		code = saver_finish(r->saver, still_alive, r, err);
@@ -265,10 +282,13 @@ static int follow_save(struct run *r, bool wait, struct err *err)
 }
 
 /* A periodic checkpoint is skipped while too many wait for the yard; the last one (`must`) never,
- * and it is waited for. One is written at a time: the next waits for the one before. */
+ * and it is waited for. One is written at a time: the next waits for the one before. All ranks have
+ * the same to write: rank 0 does. */
 static int save(struct run *r, bool must, struct err *err)
 {
 	int rc = 0;
+	if (!r->first)
+		return 0;
 	if (r->saved_step == r->step)
 		return must ? follow_save(r, true, err) : 0;
 	rc = follow_save(r, true, err);
@@ -313,6 +333,8 @@ static bool evaluation_moved(void *ctx, int64_t done, int64_t total)
 	(void)done;
 	(void)total;
 	r->l->reporter->alive(r->l->reporter_ctx, r->step);
+	if (r->mesh != NULL) /* all ranks go through it together */
+		return true;
 	return r->l->reporter->order(r->l->reporter_ctx) == LOOP_GO_ON && !time_is_up(r);
 }
 
@@ -350,22 +372,34 @@ static bool evaluation_due(const struct run *r)
 
 /* ------------------------------------------------------------------------------ the loop */
 
-/* Orders and the time limit. True: the loop ends with ret, after a checkpoint. */
-static bool must_leave(struct run *r, struct loop_result *ret)
+/* What all ranks do before the next step. The loop ends when ret has an outcome, after a
+ * checkpoint. */
+static int settle(struct run *r, struct loop_result *ret, struct agree_say *say, struct err *err)
 {
-	enum loop_order order = r->l->reporter->order(r->l->reporter_ctx);
-	if (order == LOOP_CANCEL)
+	const struct reporter *reporter = r->l->reporter;
+	*say = (struct agree_say){
+		.order = reporter->order(r->l->reporter_ctx),
+		.time_up = time_is_up(r),
+		.checkpoint = reporter->take_checkpoint(r->l->reporter_ctx),
+		.over = ret->outcome != NULL,
+	};
+	int rc = agree_step(r->mesh, say, err);
+	r->others_told_us = now_us(r);
+	if (rc < 0 || ret->outcome != NULL)
+		return rc;
+	if (say->order == LOOP_CANCEL)
 		finish(ret, "cancelled", NULL, "");
-	else if (order == LOOP_PAUSE)
+	else if (say->order == LOOP_PAUSE)
 		finish(ret, "paused", NULL, "");
-	else if (order == LOOP_TERMINATE)
+	else if (say->order == LOOP_TERMINATE)
 		finish(ret, "failed", "platform_error", "the trainer was asked to leave (SIGTERM)");
-	else if (time_is_up(r))
+	else if (say->time_up)
 		finish(ret, "failed", "max_runtime",
 			"the time limit limits.max_runtime_s was reached; the last checkpoint is usable");
-	else
-		return false;
-	return true;
+	else if (say->over)
+		finish(ret, "failed", "platform_error",
+			"the ranks do not agree on the loss: another one has found it not to be usable");
+	return 0;
 }
 
 struct model_writer {
@@ -406,11 +440,11 @@ static int finish_model(struct run *r, struct loop_result *ret, struct err *err)
 {
 	struct model_writer w = { .session = r->s };
 	int rc = file_join(w.path, r->l->dir, r->l->model_dir, err);
-	if (rc == 0)
+	if (rc == 0 && r->first)
 		rc = write_model_alive(r, &w, err);
 	if (rc < 0)
 		return ours(rc, err);
-	ret->has_model = true;
+	ret->has_model = r->first;
 	finish(ret, "succeeded", NULL, "");
 	return 0;
 }
@@ -419,17 +453,20 @@ static int train(struct run *r, struct loop_result *ret, struct err *err)
 {
 	const int64_t total = r->s->plan->total_steps;
 	for (;;) {
-		if (must_leave(r, ret))
+		struct agree_say say;
+		int rc = settle(r, ret, &say, err);
+		if (rc < 0)
+			return rc;
+		if (ret->outcome != NULL)
 			return save(r, true, err);
-		int rc = follow_save(r, false, err);
+		rc = follow_save(r, false, err);
 		if (rc == 0 && evaluation_due(r)) {
 			rc = evaluate(r, err);
-			if (rc == ERR_CANCELLED)
+			if (rc == ERR_CANCELLED && r->mesh == NULL)
 				continue;
 		}
-		bool checkpoint = r->l->reporter->take_checkpoint(r->l->reporter_ctx);
-		if (rc == 0 && (checkpoint || due(r->s->spec.checkpoint_every_steps, r->step)))
-			rc = save(r, checkpoint, err);
+		if (rc == 0 && (say.checkpoint || due(r->s->spec.checkpoint_every_steps, r->step)))
+			rc = save(r, say.checkpoint, err);
 		if (rc < 0)
 			return rc;
 		if (r->step >= total) {
@@ -439,14 +476,14 @@ static int train(struct run *r, struct loop_result *ret, struct err *err)
 		rc = do_step(r, ret, err);
 		if (rc < 0)
 			return rc;
-		if (ret->outcome != NULL)
-			return save(r, true, err);
 	}
 }
 
 static int begin(struct run *r, struct err *err)
 {
 	struct hf_model model = session_model(r->s);
+	if (!r->first)
+		return 0;
 	int rc = file_join(r->parent, r->l->dir, "checkpoints", err);
 	if (rc == 0)
 		rc = file_mkdir(r->parent, err);
@@ -468,9 +505,10 @@ static int begin(struct run *r, struct err *err)
 
 void loop_run(const struct loop *l, struct loop_result *ret)
 {
-	struct run r = { .l = l, .s = l->session };
+	struct run r = { .l = l, .s = l->session, .mesh = l->session->mesh, .between = true };
 	struct err err = { 0 };
 	memset(ret, 0, sizeof(*ret));
+	r.first = ranks_is_first(r.mesh);
 	size_t ids = l->sample_ids ? (size_t)l->session->plan->batch * SAMPLE_ID_CHARS : 0;
 	buf_init(&r.text, MESSAGE_MAX + ids);
 	r.step = r.saved_step = l->session->resumed_step;
@@ -483,6 +521,7 @@ void loop_run(const struct loop *l, struct loop_result *ret)
 	saver_destroy(r.saver);
 	if (rc < 0) {
 		finish(ret, "failed", session_reason(rc), err.message);
+		ret->code = rc;
 		ret->has_model = false;
 	}
 	ret->step = r.step;

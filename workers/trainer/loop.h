@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The training loop: steps, evaluations, checkpoints, orders, the time limit, losses that came
- * apart, the final model. Knows whom it reports to only through struct reporter. Runs on the thread
- * that opened the session. */
+ * apart, the final model. Knows whom it reports to only through struct reporter. All ranks of a job
+ * run it and leave it in the same step; rank 0 alone reports and writes. Runs on the thread that
+ * opened the session. */
 #pragma once
 
 #include "core/base/attr.h"
@@ -55,6 +56,7 @@ struct loop_result {
 	const char *outcome; /* succeeded failed cancelled paused */
 	const char *reason;  /* NULL unless failed */
 	char message[ERR_MESSAGE_MAX];
+	int code; /* the error behind a failure of ours, ranks_is_lost among them; 0: none */
 	int64_t step;
 	bool has_model;
 };

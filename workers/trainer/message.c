@@ -151,6 +151,8 @@ void message_end(const struct session *s, const struct message_end *end, struct 
 	json_field_i64(&w, "step", end->step);
 	if (end->dir != NULL)
 		json_field_str(&w, "dir", end->dir);
+	if (end->lost_rank)
+		json_field_bool(&w, "lost_rank", true);
 	if (s != NULL) {
 		json_key(&w, "metrics");
 		json_begin_object(&w);

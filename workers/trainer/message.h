@@ -32,6 +32,7 @@ struct message_end {
 	const char *message; /* "" when there is nothing to say */
 	int64_t step;
 	const char *dir; /* of the model; NULL unless succeeded */
+	bool lost_rank;  /* it is another rank's doing: the agent may know more */
 };
 /* s may be NULL when the training was never opened. */
 void message_end(const struct session *s, const struct message_end *end, struct buf *out);

@@ -3,6 +3,7 @@
 #include "workers/trainer/session.h"
 
 #include "workers/trainer/hf_config.h"
+#include "workers/trainer/ranks.h"
 
 #include <stdlib.h>
 
@@ -96,9 +97,10 @@ int session_open(const struct job_spec *spec, const struct session_inputs *in, s
 	s->spec = *spec;
 	s->peak_flops = in->peak_flops;
 	s->base_elsewhere = in->init_dir != NULL;
-	if (spec->device_count != 1)
+	s->mesh = in->mesh;
+	if (in->mesh == NULL && ranks_count(spec) != 1)
 		return err_set(err, ERR_INVALID_VALUE, "$.resources.count",
-			"this build trains on one device, not on %lld", (long long)spec->device_count);
+			"this job needs %d ranks, and this is one alone", ranks_count(spec));
 	int rc = in->init_dir != NULL ? adopt_config(s, in->init_dir, err) : 0;
 	if (rc == 0)
 		rc = hf_tokenizer_open(&s->spec, in->tokenizer_path, &s->tokenizer, err);

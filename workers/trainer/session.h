@@ -7,6 +7,7 @@
 #include "core/base/err.h"
 #include "core/spec/spec.h"
 #include "workers/engine/engine.h"
+#include "workers/engine/mesh.h"
 #include "workers/trainer/checkpoint.h"
 
 #include <stdint.h>
@@ -23,12 +24,14 @@ struct session_inputs {
 	int threads;
 	int64_t memory_bytes; /* what the device has; 0: not known */
 	double peak_flops;    /* of the device in the plan's type, for MFU; 0: not known, not told */
+	struct mesh *mesh;    /* the other ranks; NULL: a job of one rank */
 };
 
 struct session {
 	struct job_spec spec; /* what the spec left to the files that it starts from is filled in */
 	struct data *training, *validation; /* validation may be NULL */
 	struct plan *plan;
+	struct mesh *mesh; /* borrowed; NULL: alone */
 	struct engine *engine;
 	struct hf_tokenizer tokenizer;
 	struct summary_metrics metrics;

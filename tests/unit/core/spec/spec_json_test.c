@@ -247,6 +247,38 @@ static void auto_micro_batches_divide(void **state)
 	}
 }
 
+#define DEVICES(n) "\"resources\":{\"instance_type\":\"cpu-dev\",\"count\":" #n "}"
+
+static void ranks_share_the_batch(void **state)
+{
+	struct job_spec s;
+	read_good("lm", "", &s);
+	assert_int_equal(s.parallel.data, 1);
+	assert_int_equal(s.parallel.tensor, 1);
+	assert_int_equal(s.parallel.pipeline, 1);
+	read_good("lm", "\"parallelism\":{\"data\":1,\"zero_stage\":3}", &s);
+	assert_int_equal(s.parallel.zero_stage, 0); /* nobody to share with */
+	/* Left out, "auto", and what is left over of the devices: the same. */
+	struct job_spec t;
+	read_good("lm", DEVICES(4), &s);
+	read_good("lm", DEVICES(4) ",\"parallelism\":\"auto\"", &t);
+	assert_memory_equal(&s, &t, sizeof(s));
+	read_good("lm", DEVICES(4) ",\"parallelism\":{\"tensor\":1,\"data\":\"auto\"}", &t);
+	assert_memory_equal(&s, &t, sizeof(s));
+	read_good("lm", DEVICES(4) ",\"parallelism\":{\"data\":4}", &t);
+	assert_memory_equal(&s, &t, sizeof(s));
+	assert_int_equal(s.parallel.data, 4);
+	assert_int_equal(s.hyper.batch_size, 32);
+	assert_int_equal(s.hyper.micro_batch_size, 8);
+	/* A batch that is chosen fits; one that is given must. */
+	read_good("lm", DEVICES(3), &s);
+	assert_int_equal(s.hyper.batch_size, 33);
+	assert_int_equal(s.hyper.micro_batch_size, 11);
+	read_good(
+		"lm", DEVICES(2) ",\"hyperparameters\":{\"batch_size\":24,\"micro_batch_size\":4}", &s);
+	assert_int_equal(s.hyper.micro_batch_size, 4);
+}
+
 static void metadata_is_borrowed(void **state)
 {
 	char text[TEXT_MAX];
@@ -438,6 +470,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(accepted_values_are_read),
 		cmocka_unit_test(every_hyperparameter_may_be_auto),
 		cmocka_unit_test(auto_micro_batches_divide),
+		cmocka_unit_test(ranks_share_the_batch),
 		cmocka_unit_test(metadata_is_borrowed),
 		cmocka_unit_test(a_base_brings_its_config),
 		cmocka_unit_test(a_config_beside_a_base_must_be_its_own),

@@ -162,8 +162,8 @@ static void fill_hyper(struct check_random *r, struct spec_hyper *h)
 {
 	h->epochs = pick_real(r, 0.001, 100);
 	h->max_steps = pick(r, 0, 1) ? pick(r, 1, SPEC_STEPS_MAX) : 0;
-	h->micro_batch_size = pick(r, 1, 200);
-	h->batch_size = h->micro_batch_size * pick(r, 1, 200);
+	h->micro_batch_size = pick(r, 1, 100);
+	h->batch_size = h->micro_batch_size * pick(r, 1, 100); /* of one rank */
 	h->optimizer = (enum spec_optimizer)pick(r, SPEC_ADAMW, SPEC_SGD);
 	h->schedule = (enum spec_schedule)pick(r, SPEC_CONSTANT, SPEC_COSINE);
 	h->learning_rate = pick_real(r, 0, 1) * pick_real(r, 0, 1e-3);
@@ -185,7 +185,9 @@ static void fill_run(struct check_random *r, struct job_spec *s)
 	static const char *const regions[] = { "any", "us", "us-east-1", "eu-central" };
 	s->precision = (enum spec_precision)pick(r, SPEC_FP32, SPEC_FP16);
 	fill_text(r, s->instance_type, SPEC_ID_MAX, "abcxyz0189-._");
-	s->device_count = 1;
+	s->device_count = s->parallel.data = pick(r, 1, 6);
+	s->parallel.tensor = s->parallel.pipeline = 1;
+	s->hyper.batch_size *= s->parallel.data;
 	s->checkpoint_every_steps = pick(r, 0, SPEC_STEPS_MAX);
 	s->checkpoint_keep = pick(r, 1, 100);
 	s->evaluation_every_steps = pick(r, 0, SPEC_STEPS_MAX);

@@ -37,9 +37,62 @@ static void the_tightest_fit_wins(void **state)
 	placement_choose(&j, agents + 1, 1, &p);
 	assert_int_equal(p.agent, 0);
 	snprintf(agents[0].instance_type, sizeof(agents[0].instance_type), "h100-80gb");
-	j = job("any", 4);
+	j = job("any", 5);
 	placement_choose(&j, agents, ARRAY_LEN(agents), &p);
 	assert_int_equal(p.agent, PLACEMENT_NONE);
+}
+
+static void expect_parts(const struct placement *p, int count, const struct placement_part *parts)
+{
+	assert_int_equal(p->part_count, count);
+	for (int i = 0; i < count; i++) {
+		assert_int_equal(p->parts[i].agent, parts[i].agent);
+		assert_int_equal(p->parts[i].devices, parts[i].devices);
+	}
+}
+
+static void a_gang_takes_as_few_machines_as_it_can(void **state)
+{
+	struct job_queue_agent agents[] = { agent("a", "us-east-1", 8, 2),
+		agent("b", "us-west-1", 8, 3), agent("c", "us-east-1", 8, 1), agent("d", "us-west-1", 4, 4),
+		agent("e", "eu-west-1", 8, 0), agent("f", "us-east-1", 8, 1) };
+	struct placement p;
+	struct job_queue_job j = job("us", 4);
+	placement_choose(&j, agents, ARRAY_LEN(agents), &p); /* one machine has enough */
+	expect_parts(&p, 1, (struct placement_part[]){ { 3, 4 } });
+	j = job("us", 6);
+	placement_choose(&j, agents, ARRAY_LEN(agents), &p);
+	expect_parts(&p, 2, (struct placement_part[]){ { 3, 4 }, { 1, 2 } });
+	/* Regions do not mix, nor do machines that only reach themselves. */
+	j = job("us-east", 4);
+	placement_choose(&j, agents, ARRAY_LEN(agents), &p);
+	expect_parts(&p, 3, (struct placement_part[]){ { 0, 2 }, { 2, 1 }, { 5, 1 } });
+	snprintf(agents[2].reach, sizeof(agents[2].reach), "boot-1");
+	placement_choose(&j, agents, ARRAY_LEN(agents), &p);
+	assert_int_equal(p.agent, PLACEMENT_NONE);
+	assert_string_equal(p.code, "residency"); /* what is free elsewhere may not be used */
+	j = job("us", 8);
+	placement_choose(&j, agents, ARRAY_LEN(agents), &p);
+	assert_int_equal(p.agent, PLACEMENT_NONE);
+}
+
+static void a_gang_that_waited_long_gets_its_machines(void **state)
+{
+	struct job_queue_agent agents[] = { agent("a", "us-east-1", 4, 4),
+		agent("b", "us-east-1", 4, 2), agent("c", "us-east-1", 1, 1) };
+	struct job_queue_job gang = job("us", 8), small = job("us", 2);
+	struct placement p;
+	placement_choose(&gang, agents, 3, &p);
+	assert_int_equal(p.agent, PLACEMENT_NONE);
+	assert_string_equal(p.code, "no_capacity");
+	assert_non_null(strstr(p.message, "on machines of one region"));
+	gang.waited_ms = PLACEMENT_GUARD_MS;
+	placement_choose(&gang, agents, 3, &p);
+	placement_choose(&small, agents, 3, &p);
+	assert_int_equal(p.agent, PLACEMENT_NONE);
+	small.device_count = 1; /* the third is not wanted for the gang */
+	placement_choose(&small, agents, 3, &p);
+	assert_int_equal(p.agent, 2);
 }
 
 static void reasons_are_told_apart(void **state)
@@ -78,7 +131,7 @@ static void reasons_are_told_apart(void **state)
 static void a_large_job_that_waited_long_gets_a_machine(void **state)
 {
 	struct job_queue_agent agents[] = { agent("a", "us-east-1", 2, 2),
-		agent("b", "us-east-1", 8, 7) };
+		agent("b", "us-west-1", 8, 7) };
 	struct job_queue_job large = job("us", 8), small = job("us", 3);
 	struct placement p;
 	placement_choose(&large, agents, 2, &p);
@@ -99,6 +152,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_tightest_fit_wins),
 		cmocka_unit_test(reasons_are_told_apart),
+		cmocka_unit_test(a_gang_takes_as_few_machines_as_it_can),
+		cmocka_unit_test(a_gang_that_waited_long_gets_its_machines),
 		cmocka_unit_test(a_large_job_that_waited_long_gets_a_machine),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -129,7 +129,7 @@ static void what_is_not_acknowledged_is_sent_again(void **state)
 	post(&t, "{\"t\":\"d\"}");
 	assert_string_equal(hear(&t), "{\"seq\":5,\"t\":\"d\"}");
 	say(&t, "{\"t\":\"ack\",\"seq\":5}\n");
-	channel_drain(t.channel, -1);
+	assert_true(channel_drain(t.channel, -1));
 	/* An agent cannot acknowledge what was never said. */
 	say(&t,
 		"{\"t\":\"ack\",\"seq\":99}\n{\"t\":\"hello\",\"acked_seq\":5}\n{\"t\":\"checkpoint\"}\n");
@@ -256,7 +256,7 @@ static void leaving_does_not_wait_for_an_absent_agent(void **state)
 	post(&t, "{\"t\":\"end\"}");
 	close(t.fd);
 	t.fd = -1;
-	channel_drain(t.channel, 50);
+	assert_false(channel_drain(t.channel, 50));
 	finish(&t);
 }
 

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Reads `parallelism`: how the devices of `resources` share the work. Called by spec_json_run.c,
+ * after resources, and by spec_json_hyper.c for the batch that the ranks share. */
+#include "core/spec/spec_json_private.h"
+
+enum { ZERO_STAGE_MAX = 3 };
+
+/* What this version does not train yet: the one place that says so. */
+static void check_built(struct json_obj *part, const struct spec_parallel *p, int64_t count)
+{
+	if (part->code)
+		return;
+	if (p->tensor > 1)
+		json_obj_fail(part, ERR_INVALID_VALUE, "tensor",
+			"%s.tensor: this version shares a job by data only, so it can only be 1", part->path);
+	else if (p->pipeline > 1)
+		json_obj_fail(part, ERR_INVALID_VALUE, "pipeline",
+			"%s.pipeline: this version shares a job by data only, so it can only be 1", part->path);
+	else if (p->zero_stage > 0 && count > 1)
+		json_obj_fail(part, ERR_INVALID_VALUE, "zero_stage",
+			"%s.zero_stage: in this version every device keeps the whole state, so it can only be "
+			"0",
+			part->path);
+}
+
+/* What is not given of data is what the other axes leave over. */
+static void settle_data(struct json_obj *part, struct spec_parallel *p, int64_t count)
+{
+	int64_t others = p->tensor * p->pipeline;
+	if (part->code)
+		return;
+	if (p->data == 0 && count % others == 0)
+		p->data = count / others;
+	if (p->data * others == count)
+		return;
+	if (p->data == 0)
+		json_obj_fail(part, ERR_INVALID_VALUE, "data",
+			"%s.data: the %lld devices of resources.count cannot be shared by tensor x pipeline = "
+			"%lld",
+			part->path, (long long)count, (long long)others);
+	else
+		json_obj_fail(part, ERR_INVALID_VALUE, "data",
+			"%s.data x tensor x pipeline is %lld: it must be resources.count, %lld", part->path,
+			(long long)(p->data * others), (long long)count);
+}
+
+void spec_json_parallel_read(struct json_obj *o, struct job_spec *spec)
+{
+	struct spec_parallel p = { .tensor = 1, .pipeline = 1 };
+	struct json_obj part;
+	spec->parallel =
+		(struct spec_parallel){ .data = spec->device_count, .tensor = 1, .pipeline = 1 };
+	if (spec_json_is_auto(o, "parallelism") || !spec_json_open_part(o, "parallelism", &part))
+		return;
+	if (!spec_json_is_auto(&part, "data"))
+		json_obj_i64(&part, "data", 1, SPEC_DEVICES_MAX, &p.data);
+	json_obj_i64(&part, "tensor", 1, SPEC_DEVICES_MAX, &p.tensor);
+	json_obj_i64(&part, "pipeline", 1, SPEC_DEVICES_MAX, &p.pipeline);
+	json_obj_i64(&part, "zero_stage", 0, ZERO_STAGE_MAX, &p.zero_stage);
+	check_built(&part, &p, spec->device_count);
+	settle_data(&part, &p, spec->device_count);
+	if (p.data == 1) /* there is nobody to share the state with: all stages are the same */
+		p.zero_stage = 0;
+	spec_json_close_part(o, &part);
+	spec->parallel = p;
+}
+
+int64_t spec_json_parallel_data(const struct job_spec *spec)
+{
+	return spec->parallel.data > 1 ? spec->parallel.data : 1;
+}
