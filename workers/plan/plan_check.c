@@ -142,9 +142,14 @@ static int check_dims(const struct job_spec *s, struct err *err)
 
 static int check_scope(const struct job_spec *s, struct err *err)
 {
-	if (s->device_count > 1)
+	struct plan_mesh mesh;
+	int rc = s->device_count > 1 ? plan_mesh_of(s, 0, &mesh, err) : 0;
+	if (rc)
+		return rc;
+	if (s->device_count > 1 && plan_mesh_size(&mesh) != s->device_count)
 		return err_set(err, ERR_INVALID_VALUE, "$.resources.count",
-			"a job runs on one device, not on %lld", (long long)s->device_count);
+			"$.parallelism shares the job among %d ranks, not %lld", plan_mesh_size(&mesh),
+			(long long)s->device_count);
 	if (s->lora.rank > 0 && !spec_is_language(s))
 		return err_set(err, ERR_INVALID_VALUE, "$.lora",
 			"only models of the families gpt2 and llama can be adapted");

@@ -333,9 +333,10 @@ static bool evaluation_moved(void *ctx, int64_t done, int64_t total)
 	(void)done;
 	(void)total;
 	r->l->reporter->alive(r->l->reporter_ctx, r->step);
-	if (r->mesh != NULL) /* all ranks go through it together */
-		return true;
-	return r->l->reporter->order(r->l->reporter_ctx) == LOOP_GO_ON && !time_is_up(r);
+	struct agree_say say = { .order = r->l->reporter->order(r->l->reporter_ctx),
+		.time_up = time_is_up(r) };
+	/* A lost rank is found by the next round too. */
+	return agree_step(r->mesh, &say, NULL) == 0 && say.order == LOOP_GO_ON && !say.time_up;
 }
 
 /* CANCELLED when an order came in between: the caller looks at orders again. */
@@ -462,7 +463,7 @@ static int train(struct run *r, struct loop_result *ret, struct err *err)
 		rc = follow_save(r, false, err);
 		if (rc == 0 && evaluation_due(r)) {
 			rc = evaluate(r, err);
-			if (rc == ERR_CANCELLED && r->mesh == NULL)
+			if (rc == ERR_CANCELLED)
 				continue;
 		}
 		if (rc == 0 && (say.checkpoint || due(r->s->spec.checkpoint_every_steps, r->step)))

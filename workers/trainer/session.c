@@ -44,7 +44,8 @@ static int open_engine(struct session *s, const struct session_inputs *in, struc
 {
 	struct plan_dataset dims;
 	data_dims(s->training, s->validation, &dims);
-	int rc = plan_compile(&s->spec, &dims, &s->plan, err);
+	int rank = s->mesh != NULL ? s->mesh->world->rank : 0;
+	int rc = plan_compile_rank(&s->spec, &dims, rank, &s->plan, err);
 	if (rc == 0)
 		rc = plan_set_dataset(s->plan, &s->spec, &dims, err);
 	if (rc == 0)
@@ -52,6 +53,8 @@ static int open_engine(struct session *s, const struct session_inputs *in, struc
 	if (rc == 0)
 		rc = engine_create(
 			&s->spec, s->plan, engine_backend_cpu(s->plan->type), in->threads, &s->engine, err);
+	if (rc == 0 && s->mesh != NULL)
+		rc = engine_join(s->engine, s->mesh, err);
 	if (rc == 0)
 		rc = engine_attach(s->engine, s->training, s->validation, err);
 	return rc;
