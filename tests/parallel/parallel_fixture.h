@@ -28,9 +28,9 @@ struct run_result {
 	struct run_step step[RUN_RANKS_MAX][RUN_STEPS];
 	struct engine_evaluation evaluation[RUN_RANKS_MAX];
 	int64_t plan_bytes[RUN_RANKS_MAX], memory_bytes[RUN_RANKS_MAX];
-	int64_t owned;                         /* elements that somebody wrote to params, all in all */
+	int64_t owned; /* elements that somebody wrote to params, all in all */
 	int64_t params_count;
-	float params[RUN_ELEMENTS_MAX];        /* exact values, in the plan's order */
+	float params[RUN_ELEMENTS_MAX];                       /* exact values, in the plan's order */
 	uint8_t weights[RUN_RANKS_MAX][RUN_ELEMENTS_MAX * 4]; /* what operations read */
 	int64_t weights_bytes;
 };
@@ -47,7 +47,8 @@ static inline struct run_result *run_of(struct rank *r)
 	return r->all->shared;
 }
 
-/* Each element of each parameter belongs to one data rank, or to all alike: then the first tells. */
+/* Each element of each parameter belongs to one data rank, or to all alike: then the first tells.
+ */
 static inline void run_collect(struct rank *r, struct engine *e, const struct plan *p)
 {
 	struct run_result *res = run_of(r);
@@ -99,8 +100,7 @@ static inline void run_rank(struct rank *r)
 	struct mesh *mesh = NULL;
 	struct engine *e = NULL;
 	struct plan_dataset dims;
-	RANK_OK(data_open(
-		&job->spec, job->files, job->file_count, "training_file", NULL, &data, &err));
+	RANK_OK(data_open(&job->spec, job->files, job->file_count, "training_file", NULL, &data, &err));
 	data_dims(data, NULL, &dims);
 	RANK_OK(plan_compile_rank(&job->spec, &dims, r->rank, &plan, &err));
 	RANK_CHECK(plan_mesh_size(&plan->mesh) == r->size);
@@ -117,9 +117,8 @@ static inline void run_rank(struct rank *r)
 		struct engine_step s;
 		RANK_OK(engine_step(e, &s, &err));
 		RANK_CHECK(!s.non_finite);
-		res->step[r->rank][i] = (struct run_step){
-			s.loss, s.grad_norm, s.learning_rate, s.samples, s.tokens
-		};
+		res->step[r->rank][i] =
+			(struct run_step){ s.loss, s.grad_norm, s.learning_rate, s.samples, s.tokens };
 	}
 	RANK_OK(engine_evaluate(e, NULL, NULL, &res->evaluation[r->rank], &err));
 	res->plan_bytes[r->rank] = plan->total_bytes;
@@ -133,7 +132,8 @@ static inline void run_rank(struct rank *r)
 }
 
 /* The files are made once per case. */
-static inline void run_mesh(struct fixture *f, struct spec_parallel parallel, struct run_result *ret)
+static inline void run_mesh(
+	struct fixture *f, struct spec_parallel parallel, struct run_result *ret)
 {
 	struct run_job job = { .spec = f->spec, .file_count = f->files };
 	job.spec.parallel = parallel;

@@ -30,8 +30,8 @@ static void compare_steps(const char *name, int size, const struct bounds *b)
 	for (int i = 0; i < RUN_STEPS; i++) {
 		const struct run_step *want = &alone->step[0][i], *got = &together->step[0][i];
 		if (relative(want->loss, got->loss) > b->loss)
-			fail_msg("%s: step %d: loss %.9g, one rank has %.9g", name, i + 1, got->loss,
-				want->loss);
+			fail_msg(
+				"%s: step %d: loss %.9g, one rank has %.9g", name, i + 1, got->loss, want->loss);
 		if (relative(want->norm, got->norm) > b->norm)
 			fail_msg("%s: step %d: gradient norm %.9g, one rank has %.9g", name, i + 1, got->norm,
 				want->norm);
@@ -64,7 +64,8 @@ static void compare_ranks(const char *name, int size)
 {
 	for (int r = 0; r < size; r++) {
 		assert_int_equal(together->plan_bytes[r], together->memory_bytes[r]);
-		if (memcmp(together->weights[0], together->weights[r], (size_t)together->weights_bytes) != 0)
+		if (memcmp(together->weights[0], together->weights[r], (size_t)together->weights_bytes) !=
+			0)
 			fail_msg("%s: rank %d has other weights than rank 0", name, r);
 	}
 }
@@ -105,8 +106,8 @@ static void run_case(struct job_spec spec, const char *name, enum spec_precision
 	f.spec.precision = precision;
 	f.spec.hyper.batch_size = BATCH;
 	f.spec.hyper.micro_batch_size = MICRO;
-	/* Slow enough that twenty steps do not blow up the last bit of a sum; kinks and batch norms over
-	 * few rows do it faster. */
+	/* Slow enough that twenty steps do not blow up the last bit of a sum; kinks and batch norms
+	 * over few rows do it faster. */
 	f.spec.hyper.learning_rate = spec.model.family == SPEC_CNN ? 1e-4 : 1e-3;
 	fixture_files(&f);
 	data_meshes(&f, name);

@@ -145,7 +145,7 @@ struct backend_classifier {
 struct backend_batchnorm {
 	int64_t rows, c;
 	float eps;
-	double keep, add; /* running = keep * running + add * the batch's */
+	double keep, add;    /* running = keep * running + add * the batch's */
 	bool train;          /* batch statistics; otherwise the running ones */
 	bool update_running; /* with train: moves them */
 	enum plan_activation act;
@@ -314,6 +314,6 @@ struct backend {
 	void (*sgd)(const struct backend_update *d);
 	void (*sparse_adamw)(const struct backend_update *d);
 	void (*sparse_sgd)(const struct backend_update *d);
-	void (*add_f32)(int64_t count, const float *x, float *y); /* y += x */
+	void (*add_f32)(int64_t count, const float *x, float *y);              /* y += x */
 	void (*average)(int64_t count, float decay, const float *x, float *y); /* y += (1-decay)(x-y) */
 };

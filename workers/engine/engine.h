@@ -69,7 +69,8 @@ struct engine_step {
  * stays at its end). */
 int engine_step(struct engine *e, struct engine_step *ret, struct err *err) must_check;
 
-/* The whole validation set with the present weights, on all ranks. Leaves the training state untouched. */
+/* The whole validation set with the present weights, on all ranks. Leaves the training state
+ * untouched. */
 struct engine_evaluation {
 	double loss;          /* mean, nats per token or sample; regression: mean squared error */
 	double bits_per_byte; /* text; otherwise 0 */
@@ -122,6 +123,7 @@ struct engine_tensor {
 	 * where the plan does not cut the parameter. bytes are theirs. */
 	int64_t begin, count;
 	int64_t bytes;
+	bool alike; /* every rank keeps all of it, with the same bits */
 	void *data;
 };
 int engine_tensor_count(const struct engine *e);

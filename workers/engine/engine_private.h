@@ -44,7 +44,7 @@ struct engine {
 	struct backend_ctx *ctx;
 	char *arena;
 	engine_exec_fn run[PLAN_OP_COUNT];
-	int update_begin;                 /* first operation after the gradient's norm */
+	int update_begin; /* first operation after the gradient's norm */
 	/* Flat parameters by weight decay; with buckets, those of bucket k are segments
 	 * [bucket_segments[k], bucket_segments[k + 1]). */
 	struct backend_segment *segments;
@@ -61,10 +61,10 @@ struct engine {
 	struct loader *loader;
 	uint64_t *keys; /* click_through: score and label of each validation sample */
 	struct engine_state state;
-	struct mesh *mesh;    /* NULL: alone */
-	int64_t *tickets;     /* of calls that nobody has waited for, 0 = none; by the plan's ticket */
-	double *numbers;      /* EXCHANGE: own ones (the norm's square, losses), then all ranks' */
-	struct err failure;   /* of a call between ranks: nothing runs any more; code 0 = none */
+	struct mesh *mesh;  /* NULL: alone */
+	int64_t *tickets;   /* of calls that nobody has waited for, 0 = none; by the plan's ticket */
+	double *numbers;    /* EXCHANGE: own ones (the norm's square, losses), then all ranks' */
+	struct err failure; /* of a call between ranks: nothing runs any more; code 0 = none */
 	engine_trace_fn trace;
 	void *trace_ctx;
 

@@ -50,7 +50,7 @@ struct engine_piece engine_piece_of(const struct plan *p, int param, enum engine
 	int64_t own = p->mesh.data_rank * k->shard;
 	int64_t begin = own > pr->bucket_begin ? own : pr->bucket_begin;
 	int64_t end = own + k->shard < pr->bucket_begin + pr->count ? own + k->shard
-															   : pr->bucket_begin + pr->count;
+																: pr->bucket_begin + pr->count;
 	if (begin >= end)
 		return piece;
 	piece.begin = begin - pr->bucket_begin;
@@ -109,6 +109,7 @@ void engine_tensor_at(struct engine *e, int i, struct engine_tensor *ret)
 		.begin = s->piece.begin,
 		.count = s->piece.count,
 		.bytes = s->piece.count * plan_type_bytes(type),
+		.alike = p->bucket < 0,
 		.data = engine_piece_data(e, &s->piece) };
 	memcpy(ret->shape, p->shape, sizeof(ret->shape));
 	snprintf(ret->name, sizeof(ret->name), "%s%s", s->prefix, p->name);

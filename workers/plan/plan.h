@@ -100,14 +100,14 @@ struct plan_param {
 	bool overwritten;     /* a step's first write of the gradient is no sum: it needs no zeros */
 	int unit;             /* parameters that are used at one time, a layer's; ascending */
 	/* Where ranks of the data axis keep a part of the state each (ZeRO): the bucket that the
-	 * parameter is in, and its first element there. Then flat and all buffers but weight are -1, and
-	 * weight is only a name, without bytes. -1 otherwise. */
+	 * parameter is in, and its first element there. Then flat and all buffers but weight are -1,
+	 * and weight is only a name, without bytes. -1 otherwise. */
 	int bucket;
 	int64_t bucket_begin;
 };
 
-/* Parameters whose state is cut and moved as one. The bucket is a row of elements, each parameter at
- * a multiple of PLAN_BUCKET_UNIT; data rank r owns elements [r * shard, (r + 1) * shard). What
+/* Parameters whose state is cut and moved as one. The bucket is a row of elements, each parameter
+ * at a multiple of PLAN_BUCKET_UNIT; data rank r owns elements [r * shard, (r + 1) * shard). What
  * follows "own" are buffers of shard elements, the others of count. -1 = none. */
 struct plan_bucket {
 	int64_t count, shard;
@@ -138,7 +138,7 @@ struct plan {
 	enum spec_task task;
 	enum spec_family family;
 	enum spec_optimizer optimizer;
-	enum plan_type type; /* of activations and of what products multiply */
+	enum plan_type type;   /* of activations and of what products multiply */
 	struct plan_mesh mesh; /* whose plan it is */
 
 	struct plan_op *ops; /* forward, then backward (once per micro-batch), then optimizer */
@@ -148,7 +148,7 @@ struct plan {
 	int buffer_count;
 	struct plan_param *params;
 	int param_count;
-	struct arena names; /* of operations and buffers */
+	struct arena names;          /* of operations and buffers */
 	struct plan_bucket *buckets; /* with ZeRO; otherwise none */
 	int bucket_count;
 	int *bucket_params; /* indices into params */
@@ -168,10 +168,10 @@ struct plan {
 
 	int64_t micro_batch; /* samples per micro-batch */
 	int64_t micro_steps; /* micro-batches per optimizer step, of one data rank */
-	/* Of all: micro_batch * micro_steps * data. Data rank r takes the micro-batches r, r + data, ...
-	 * of those that one rank alone would take in turn. */
+	/* Of all: micro_batch * micro_steps * data. Data rank r takes the micro-batches r, r + data,
+	 * ... of those that one rank alone would take in turn. */
 	int64_t batch;
-	int64_t rows;        /* loss rows per micro-batch: tokens or samples */
+	int64_t rows; /* loss rows per micro-batch: tokens or samples */
 	int64_t sequence_length;
 	int64_t in_channels, in_height, in_width;
 	int64_t n_classes; /* classes, vocabulary or regression outputs */

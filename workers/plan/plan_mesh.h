@@ -24,7 +24,7 @@ static inline int plan_mesh_size(const struct plan_mesh *m)
 
 /* The place of a rank in the spec's mesh. INVALID_VALUE names the spec's JSON path: an axis or a
  * stage out of range, more ranks than PLAN_RANKS_MAX, rank outside. */
-int plan_mesh_of(const struct job_spec *spec, int rank, struct plan_mesh *ret, struct err *err)
-	must_check;
+int plan_mesh_of(
+	const struct job_spec *spec, int rank, struct plan_mesh *ret, struct err *err) must_check;
 /* The rank that stands there. */
 int plan_mesh_rank(const struct plan_mesh *m);

@@ -19,7 +19,13 @@ const char *plan_type_word(enum plan_type type); /* "fp32", "bf16", "fp16", "int
 
 enum plan_phase { PLAN_FORWARD, PLAN_BACKWARD, PLAN_OPTIMIZE };
 
-enum plan_axis { PLAN_AXIS_NONE, PLAN_AXIS_DATA, PLAN_AXIS_TENSOR, PLAN_AXIS_PIPELINE, PLAN_AXIS_ALL };
+enum plan_axis {
+	PLAN_AXIS_NONE,
+	PLAN_AXIS_DATA,
+	PLAN_AXIS_TENSOR,
+	PLAN_AXIS_PIPELINE,
+	PLAN_AXIS_ALL
+};
 
 enum plan_activation { PLAN_ACT_NONE, PLAN_ACT_RELU, PLAN_ACT_GELU };
 
@@ -160,19 +166,19 @@ struct plan_op {
 	int64_t dim[PLAN_DIMS_MAX];
 	int workspace; /* scratch buffer of this operation alone, -1 = none */
 	enum plan_activation act;
-	double scalar;   /* alpha of products (1), eps of norms, p of dropout */
-	bool transposed; /* LINEAR*: w is stored [N,K] ("out, in") instead of [K,N] */
-	bool accumulate; /* dx is added to instead of overwritten */
-	bool overwrites; /* dw: in a step's first micro-batch it is written, whatever was there */
-	bool inverse;    /* ROPE: rotates back */
-	bool recompute;  /* a forward operation repeated in the backward pass */
+	double scalar;       /* alpha of products (1), eps of norms, p of dropout */
+	bool transposed;     /* LINEAR*: w is stored [N,K] ("out, in") instead of [K,N] */
+	bool accumulate;     /* dx is added to instead of overwritten */
+	bool overwrites;     /* dw: in a step's first micro-batch it is written, whatever was there */
+	bool inverse;        /* ROPE: rotates back */
+	bool recompute;      /* a forward operation repeated in the backward pass */
 	enum plan_axis axis; /* between ranks: who takes part */
 	int ticket;          /* between ranks: which call a WAIT waits for; below ticket_count */
 	int bucket;          /* CLEAR, and the optimizer's operations of sharded state; -1 = none */
 	bool last_micro;     /* only in the last micro-batch of a step */
-	bool replicated;     /* GRADIENT_NORM, SPARSE_REDUCE: every data rank has the same gradients, and
-						  * the first alone counts their squares */
-	double flops;        /* of one execution, PLAN_FLOP_CONVENTION */
-	double bytes;        /* operands read and written once */
-	double wire_bytes;   /* between ranks: sent by this one */
+	bool replicated;   /* GRADIENT_NORM, SPARSE_REDUCE: every data rank has the same gradients, and
+						* the first alone counts their squares */
+	double flops;      /* of one execution, PLAN_FLOP_CONVENTION */
+	double bytes;      /* operands read and written once */
+	double wire_bytes; /* between ranks: sent by this one */
 };

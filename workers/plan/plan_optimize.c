@@ -74,8 +74,7 @@ struct dense {
 static void dense_norm(struct plan_build *b, const struct dense *d)
 {
 	struct plan_op *op = plan_build_op(b, PLAN_OP_GRADIENT_NORM, "gradient_norm",
-		PLAN_OPERANDS(d->gradient), PLAN_DIMS(d->count),
-		PLAN_ROW_BLOCKS * (int64_t)sizeof(double));
+		PLAN_OPERANDS(d->gradient), PLAN_DIMS(d->count), PLAN_ROW_BLOCKS * (int64_t)sizeof(double));
 	op->shift[0] = d->gradient_at;
 	op->replicated = d->bucket < 0;
 }
@@ -205,8 +204,7 @@ static void norms(struct plan_build *b, const struct dense *d, int count, struct
 		plan_build_op(b, PLAN_OP_RUNNING, "running_statistics", NULL, 0, PLAN_DIMS(running), 0)
 			->axis = PLAN_AXIS_DATA;
 	if (plan_mesh_size(&p->mesh) > 1)
-		plan_build_op(
-			b, PLAN_OP_EXCHANGE, "exchange", NULL, 0, PLAN_DIMS(1 + p->micro_steps), 0)
+		plan_build_op(b, PLAN_OP_EXCHANGE, "exchange", NULL, 0, PLAN_DIMS(1 + p->micro_steps), 0)
 			->axis = PLAN_AXIS_ALL;
 }
 
@@ -238,8 +236,7 @@ static void updates(struct plan_build *b, const struct dense *d, int count)
 		dense_average(b, &d[i]);
 	for (int i = 0; i < count; i++)
 		if (tickets[i] >= 0)
-			plan_parallel_wait(
-				b, "weights", b->p->buckets[d[i].bucket].weights, -1, tickets[i]);
+			plan_parallel_wait(b, "weights", b->p->buckets[d[i].bucket].weights, -1, tickets[i]);
 }
 
 static void optimize(struct plan_build *b, struct dense *d)

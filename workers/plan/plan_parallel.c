@@ -20,11 +20,11 @@ struct event {
 
 /* Gradients that are reduced as one: a bucket, or with stage 0 neighbours in the flat range. */
 struct range {
-	int bucket;         /* -1: stage 0 */
-	int x;              /* buffer */
-	int64_t count;      /* of x */
-	int first, last;    /* operations that write them */
-	int ticket, part;   /* part: buffer of the micro-batch's own sum, -1 = none */
+	int bucket;       /* -1: stage 0 */
+	int x;            /* buffer */
+	int64_t count;    /* of x */
+	int first, last;  /* operations that write them */
+	int ticket, part; /* part: buffer of the micro-batch's own sum, -1 = none */
 };
 
 /* Operations that read a gathered bucket without many others in between: one copy of it. */
@@ -64,8 +64,7 @@ static double sent(const struct plan *p, enum plan_op_kind kind, int64_t count, 
 struct plan_op *plan_parallel_call(struct plan_build *b, enum plan_op_kind kind, const char *name,
 	int x, int y, int64_t count, int ticket)
 {
-	struct plan_op *op =
-		plan_build_op(b, kind, name, PLAN_OPERANDS(x, y), PLAN_DIMS(count, 0), 0);
+	struct plan_op *op = plan_build_op(b, kind, name, PLAN_OPERANDS(x, y), PLAN_DIMS(count, 0), 0);
 	op->axis = PLAN_AXIS_DATA;
 	op->ticket = ticket;
 	if (!b->code)
@@ -73,8 +72,7 @@ struct plan_op *plan_parallel_call(struct plan_build *b, enum plan_op_kind kind,
 	return op;
 }
 
-struct plan_op *plan_parallel_wait(
-	struct plan_build *b, const char *name, int x, int y, int ticket)
+struct plan_op *plan_parallel_wait(struct plan_build *b, const char *name, int x, int y, int ticket)
 {
 	struct plan_op *op = plan_build_op(b, PLAN_OP_WAIT, name, PLAN_OPERANDS(x, y), NULL, 0, 0);
 	op->axis = PLAN_AXIS_DATA;
@@ -309,8 +307,7 @@ static void emit_reduce(struct weave *w, const struct range *g)
 	const struct plan *p = b->p;
 	struct plan_op *op = NULL;
 	if (p->mesh.zero == 0) {
-		op = plan_parallel_call(
-			b, PLAN_OP_ALL_REDUCE, "gradients", g->x, -1, g->count, g->ticket);
+		op = plan_parallel_call(b, PLAN_OP_ALL_REDUCE, "gradients", g->x, -1, g->count, g->ticket);
 	} else {
 		const struct plan_bucket *k = &p->buckets[g->bucket];
 		int y = p->mesh.zero == 1 ? g->x : g->part >= 0 ? g->part : k->own_gradient;
@@ -408,7 +405,7 @@ static void place_operands(const struct weave *w, struct plan_op *op, int index)
 		if (pr->bucket < 0)
 			continue;
 		const struct plan_bucket *k = &p->buckets[pr->bucket];
-		op->operand[i] = at < 0 ? k->gradient
+		op->operand[i] = at < 0       ? k->gradient
 			: plan_bucket_gathered(k) ? copy_at(w, pr->bucket, index)
 									  : k->weights;
 		op->shift[i] += pr->bucket_begin;

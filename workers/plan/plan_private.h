@@ -24,8 +24,8 @@
 struct plan_table {
 	int param;
 	int64_t rows, d, lookups;
-	int ids;   /* int32 [batch, lookups] */
-	int grads; /* fp32 [batch, d] */
+	int ids;       /* int32 [batch, lookups] */
+	int grads;     /* fp32 [batch, d] */
 	int ticket[2]; /* several ranks: of what brings the others' ids and grads */
 };
 
