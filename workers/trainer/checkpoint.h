@@ -2,10 +2,8 @@
  * Checkpoints: a folder of the model's Hugging Face files (with LoRA: PEFT's),
  * optimizer.safetensors, state.json and a manifest, published by rename, so that it is there whole
  * or not at all. Nothing in it depends on the time or the machine: same training, same bytes.
- * Where ranks keep a part of the state each, each of them writes a shard of its own (shards.h) in
- * place of the weights and the optimizer's file: nobody gathers. Then all ranks make the calls
- * below, equally often, and the folder is there once all have synced what they wrote. saver.h
- * writes beside the training, in the three steps below; checkpoint_write does all at once. */
+ * saver.h writes them beside the training, in the three steps below; checkpoint_write does all at
+ * once. */
 #pragma once
 
 #include "core/base/attr.h"
@@ -17,7 +15,11 @@
 
 #include <stdint.h>
 
-/* One at a time of one engine; its memory is a list of tensors, and copies of the running
+/* Where ranks keep a part of the state each, each of them writes a shard of its own (shards.h) in
+ * place of the weights' and the optimizer's files: nobody gathers. All ranks then make the calls
+ * below, equally often, and the folder is there once all have synced what they wrote.
+ *
+ * One at a time of one engine; its memory is a list of tensors, and copies of the running
  * statistics (a few vectors). Weights and optimizer state are never copied. */
 struct checkpoint;
 /* The model is copied, what it points to is borrowed. */

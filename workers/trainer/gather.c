@@ -43,10 +43,9 @@ static int exchange(struct gather *g, struct err *err)
 	struct range *own = g->ranges + (int64_t)g->comm->rank * count;
 	for (int i = 0; i < count; i++)
 		own[i] = (struct range){ g->w->list[i].begin, g->w->list[i].count };
-	const struct comm_args a = { .send = own,
-		.recv = g->ranges,
-		.count = count * (int64_t)sizeof(*own),
-		.type = COMM_BYTES };
+	const struct comm_args a = {
+		.send = own, .recv = g->ranges, .count = count * (int64_t)sizeof(*own), .type = COMM_BYTES
+	};
 	int rc = g->comm->ops->all_gather(g->comm, &a, &ticket, err);
 	return rc < 0 ? rc : comm_wait(g->comm, ticket, err);
 }
@@ -85,8 +84,8 @@ void gather_destroyp(struct gather **g)
 	*g = NULL;
 }
 
-int gather_next(struct gather *g, int i, int64_t at, const void **ret, int64_t *ret_bytes,
-	struct err *err)
+int gather_next(
+	struct gather *g, int i, int64_t at, const void **ret, int64_t *ret_bytes, struct err *err)
 {
 	const int64_t unit = unit_of(g, i), element = at / unit;
 	const struct engine_tensor *t = &g->w->list[i];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Brings tensors that ranks keep in pieces to rank 0, a block at a time, so that it can write them
- * whole without ever having one whole. All ranks go through the same tensors in the same order: rank
- * 0 takes, the others send. Used by the hf files while nothing else uses the mesh's group for
+ * whole without ever having one whole. All ranks go through the same tensors in the same order:
+ * rank 0 takes, the others send. Used by the hf files while nothing else uses the mesh's group for
  * saving. */
 #pragma once
 
@@ -16,8 +16,8 @@ enum { GATHER_BLOCK_BYTES = 4 << 20 };
 
 struct gather;
 /* Tells each other who keeps what. w is borrowed. */
-int gather_create(struct mesh *mesh, const struct hf_weights *w, struct gather **ret,
-	struct err *err) must_check;
+int gather_create(
+	struct mesh *mesh, const struct hf_weights *w, struct gather **ret, struct err *err) must_check;
 void gather_destroy(struct gather *g);
 void gather_destroyp(struct gather **g);
 /* Rank 0: the bytes of tensor i of w from byte `at` on, as far as they come in one piece. Valid

@@ -102,8 +102,7 @@ static int open_files(struct shards *s, const char *dir, const struct manifest *
 		char name[MANIFEST_NAME_MAX];
 		shards_name(i, size, name);
 		if (i == MANIFEST_FILES_MAX || manifest_find(m, name) == NULL)
-			return err_set(
-				err, ERR_INVALID_DATA, NULL, "the checkpoint's manifest lacks %s", name);
+			return err_set(err, ERR_INVALID_DATA, NULL, "the checkpoint's manifest lacks %s", name);
 		int rc = file_join(path, dir, name, err);
 		if (rc == 0)
 			rc = safetensors_open(path, &s->files[i], err);
@@ -223,7 +222,7 @@ int shards_check_used(const struct shards *s, struct err *err)
 	for (int i = 0; i < s->count; i++)
 		if (!s->pieces[i].used)
 			return err_set(err, ERR_INVALID_DATA, s->pieces[i].from->name,
-				"%s has the tensor %s, which the model does not have",
-				s->names[s->pieces[i].file], s->pieces[i].from->name);
+				"%s has the tensor %s, which the model does not have", s->names[s->pieces[i].file],
+				s->pieces[i].from->name);
 	return 0;
 }
