@@ -5,6 +5,7 @@
 
 #include "core/base/log.h"
 #include "workers/agent/advance_private.h"
+#include "workers/agent/meet.h"
 #include "workers/agent/talk.h"
 #include "workers/agent/transfer.h"
 
@@ -164,8 +165,31 @@ static void advance_new(struct agent *a, struct run *r)
 	agent_report_soon(a);
 }
 
+/* Trainers are started when all machines of the attempt can: a rank waits for the others only for
+ * so long. */
+static void advance_prepared(struct agent *a, struct run *r)
+{
+	struct err err = { 0 };
+	if (r->desired != RUN_RUN) {
+		leave_early(a, r);
+		return;
+	}
+	int rc = r->parts > 1 ? meet_tell_prepared(r, &err) : 0;
+	if (rc == 0)
+		rc = meet_start(a, r, &err);
+	if (rc == 0 && r->parts > 1 && !meet_all_prepared(r))
+		return;
+	if (rc == 0)
+		rc = start_trainers(a, r, &err);
+	if (rc < 0)
+		advance_fail(a, r, "platform_error", err.message);
+}
+
 static void advance_training(struct agent *a, struct run *r)
 {
+	struct err err = { 0 };
+	if (meet_start(a, r, &err) < 0) /* after a restart of the agent; again at the next tick */
+		log_warn("rendezvous.not_started", LOG_STR("attempt_id", r->id), LOG_ERR(&err));
 	ended_check(a, r);
 	check_deadlines(a, r);
 	if (r->desired != r->stop_sent && r->end_seq == 0) {
@@ -193,12 +217,8 @@ void advance_run(struct agent *a, struct run *r)
 			leave_early(a, r);
 		break;
 	case RUN_PREPARED:
-		if (r->end_seq != 0)
-			break;
-		if (r->desired != RUN_RUN)
-			leave_early(a, r);
-		else if (start_trainers(a, r, &err) < 0)
-			advance_fail(a, r, "platform_error", err.message);
+		if (r->end_seq == 0)
+			advance_prepared(a, r);
 		break;
 	case RUN_TRAINING: advance_training(a, r); break;
 	}

@@ -43,7 +43,8 @@ static int64_t comm_deadline_ms(const struct agent *a, const struct run *r)
 static int write_attempt(struct agent *a, struct run *r, const struct json_val *v, struct err *err)
 {
 	static const char *const copied[] = { "attempt_id", "epoch", "job_id", "number", "devices",
-		"rank", "ranks", "max_runtime_s", "peak_flops", "files", "resume", "init", "spec" };
+		"rank", "ranks", "part", "parts", "max_runtime_s", "peak_flops", "files", "resume", "init",
+		"spec" };
 	cleanup(buf_finish) struct buf text;
 	struct json_writer w;
 	buf_init(&text, LISTING_MAX);
@@ -68,6 +69,16 @@ static int write_attempt(struct agent *a, struct run *r, const struct json_val *
 	return file_write_atomic(r->dir, "attempt.json", text.data, text.len, err);
 }
 
+/* Where the ranks meet: what earlier ones left there would be believed. */
+static int make_rendezvous(const struct run *r, struct err *err)
+{
+	char path[FILE_PATH_MAX];
+	int rc = file_join(path, r->dir, "rendezvous", err);
+	if (rc == 0)
+		rc = file_remove_tree(path, err);
+	return rc < 0 ? rc : file_mkdir(path, err);
+}
+
 int start_folder(struct agent *a, struct run *r, struct err *err)
 {
 	cleanup(json_doc_freep) struct json_doc *doc = NULL;
@@ -86,6 +97,8 @@ int start_folder(struct agent *a, struct run *r, struct err *err)
 	rc = run_set_ranks(r, &part, err);
 	if (rc == 0)
 		rc = file_mkdir(r->dir, err);
+	if (rc == 0)
+		rc = make_rendezvous(r, err);
 	if (rc == 0)
 		rc = write_attempt(a, r, v, err);
 	return rc;
@@ -120,21 +133,9 @@ static int start_rank(struct agent *a, struct run *r, int rank, struct err *err)
 	return 0;
 }
 
-/* Where the ranks meet: what earlier ones left there would be believed. */
-static int make_rendezvous(const struct run *r, struct err *err)
-{
-	char path[FILE_PATH_MAX];
-	int rc = file_join(path, r->dir, "rendezvous", err);
-	if (rc == 0)
-		rc = file_remove_tree(path, err);
-	return rc < 0 ? rc : file_mkdir(path, err);
-}
-
 int start_trainers(struct agent *a, struct run *r, struct err *err)
 {
-	int rc = make_rendezvous(r, err);
-	if (rc == 0)
-		rc = file_write_atomic(r->dir, started, "", 0, err);
+	int rc = file_write_atomic(r->dir, started, "", 0, err);
 	r->progress_us = clock_boot_us(a->clock);
 	for (int i = 0; rc == 0 && i < r->rank_count; i++) {
 		r->phase = RUN_TRAINING;

@@ -138,7 +138,7 @@ static void remove_finished(struct agent *a)
 	while (*at != NULL) {
 		struct run *r = *at;
 		struct err err = { 0 };
-		if (!r->over || r->busy || !run_quiet(r)) {
+		if (!r->over || r->busy || r->meeting || !run_quiet(r)) {
 			at = &r->next;
 			continue;
 		}

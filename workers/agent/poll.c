@@ -49,6 +49,7 @@ static void write_registration(const struct settings_agent *s, struct buf *out)
 	json_field_str(&w, "engine_build", TRAINYARD_VERSION);
 	json_field_str(&w, "region", s->region);
 	json_field_str(&w, "instance_type", s->instance_type);
+	json_field_str(&w, "host", s->host);
 	json_key(&w, "devices");
 	json_begin_array(&w);
 	for (int64_t i = 0; i < s->devices; i++) {

@@ -60,11 +60,15 @@ struct run_part run_part_of(const struct json_val *listing)
 	int64_t count = (int64_t)json_array_len(json_get(listing, "devices"));
 	int64_t first = json_i64_or(json_get(listing, "rank"), 0);
 	int64_t world = json_i64_or(json_get(listing, "ranks"), count);
-	bool fits =
-		count <= RUN_RANKS_MAX && first >= 0 && world <= RUN_WORLD_MAX && first + count <= world;
-	return (struct run_part){
-		.first = (int)first, .count = fits ? (int)count : 0, .world = (int)world
-	};
+	int64_t part = json_i64_or(json_get(listing, "part"), 0);
+	int64_t parts = json_i64_or(json_get(listing, "parts"), 1);
+	bool fits = part >= 0 && part < parts && parts <= RUN_WORLD_MAX && count <= RUN_RANKS_MAX &&
+		first >= 0 && world <= RUN_WORLD_MAX && first + count <= world;
+	return (struct run_part){ .first = (int)first,
+		.count = fits ? (int)count : 0,
+		.world = (int)world,
+		.part = (int)part,
+		.parts = (int)parts };
 }
 
 int run_set_ranks(struct run *r, const struct run_part *part, struct err *err)
@@ -87,6 +91,8 @@ int run_set_ranks(struct run *r, const struct run_part *part, struct err *err)
 	r->rank_count = part->count;
 	r->first_rank = part->first;
 	r->world = part->world;
+	r->part = part->part;
+	r->parts = part->parts;
 	return 0;
 }
 

@@ -24,9 +24,11 @@ enum {
 	RUN_TAIL_LINES = 20,
 };
 
-/* Which ranks of the attempt are this machine's: `count` of them from `first` on, of `world`. */
+/* Which ranks of the attempt are this machine's: `count` of them from `first` on, of `world`; and
+ * which of its machines this is. */
 struct run_part {
 	int first, count, world;
+	int part, parts;
 };
 
 struct json_val;
@@ -89,6 +91,8 @@ struct run {
 
 	struct run_rank ranks[RUN_RANKS_MAX]; /* this machine's: the attempt's from first_rank on */
 	int rank_count, first_rank, world;
+	int part, parts;  /* this machine among the attempt's */
+	bool meeting;     /* a thread of meet.c uses this run */
 	char *held_end;   /* rank 0's last word, of a lost rank: told unless we find out more */
 	int64_t lost_us;  /* boot clock: since when ranks miss another one; 0 = they do not */
 	bool has_verdict; /* why we killed the trainers; told when they are gone */
