@@ -38,7 +38,7 @@ struct life {
 struct life_job {
 	struct job_spec spec;
 	struct session_inputs inputs;
-	int64_t before, after; /* steps until the checkpoint, and then */
+	int64_t before, after;           /* steps until the checkpoint, and then */
 	const char *checkpoints, *model; /* folders, or NULL: none is written */
 	bool may_fail;                   /* opening: code and message are told */
 };
@@ -190,8 +190,7 @@ static inline struct life_job life_job_of(struct fixture *f, const struct job_sp
 	*f = (struct fixture){ .spec = job.spec };
 	fixture_files(f);
 	for (int i = 0; i < f->files; i++)
-		job.inputs.training[i] =
-			(struct data_file){ f->file[i].path, i == 0 ? "first" : "second" };
+		job.inputs.training[i] = (struct data_file){ f->file[i].path, i == 0 ? "first" : "second" };
 	job.inputs.training_count = f->files;
 	job.inputs.threads = 1;
 	return job;

@@ -64,7 +64,8 @@ static void same_state(const char *what, const struct life_state *a, const struc
 	assert_int_equal(b->written, b->at[b->count]);
 	for (int i = 0; i < a->count; i++) {
 		assert_string_equal(a->name[i], b->name[i]);
-		if (memcmp(a->bytes + a->at[i], b->bytes + b->at[i], (size_t)(a->at[i + 1] - a->at[i])) != 0)
+		if (memcmp(a->bytes + a->at[i], b->bytes + b->at[i], (size_t)(a->at[i + 1] - a->at[i])) !=
+			0)
 			fail_msg("%s: %s is not what was saved", what, a->name[i]);
 	}
 	assert_memory_equal(&a->engine, &b->engine, sizeof(a->engine));
@@ -137,8 +138,8 @@ static void any_mesh(const char *name, enum spec_precision precision, double bou
 		job.after = AFTER;
 		job.checkpoints = fresh_folder("checkpoints");
 		life_run(&job, SAVERS, zero, first);
-		assert_int_equal(file_exists(path_of("checkpoints/step-3/shard-00001-of-00004.safetensors")),
-			zero > 0);
+		assert_int_equal(
+			file_exists(path_of("checkpoints/step-3/shard-00001-of-00004.safetensors")), zero > 0);
 		resume_everywhere(name, &job, zero, bound);
 	}
 	life_forget(&f);
