@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * All-reduce of floats between processes of this machine: bench-comm RANKS FLOATS ROUNDS prints the
- * median and the best time of a round in milliseconds, of rank 0. */
+ * All-reduce of floats between processes of this machine: bench-comm RANKS FLOATS ROUNDS shm|tcp
+ * prints the median and the best time of a round in milliseconds, of rank 0. */
 #include "core/base/attr.h"
 #include "core/base/clock.h"
 #include "core/base/file.h"
@@ -10,14 +10,17 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { ROUNDS_MAX = 1000, WARM_UP = 2 };
+enum { ROUNDS_MAX = 1000, WARM_UP = 2, HUGE_PAGE = 2 << 20 };
 
 struct run {
 	const char *dir;
 	int64_t ranks, floats, rounds;
+	enum comm_transport transport;
 };
 
 static int by_value(const void *a, const void *b)
@@ -63,10 +66,14 @@ static int rank_main(const struct run *run, int rank, struct err *err)
 {
 	cleanup(comm_store_destroyp) struct comm_store *store = NULL;
 	cleanup(comm_closep) struct comm *c = NULL;
-	cleanup(freep) float *data = malloc((size_t)run->floats * sizeof(*data));
-	struct comm_options o = { .name = "bench", .rank = rank, .size = (int)run->ranks };
+	size_t bytes = (size_t)num_round_up(run->floats * (int64_t)sizeof(float), HUGE_PAGE);
+	cleanup(freep) float *data = aligned_alloc(HUGE_PAGE, bytes);
+	struct comm_options o = {
+		.name = "bench", .rank = rank, .size = (int)run->ranks, .transport = run->transport
+	};
 	if (data == NULL)
 		return err_set(err, ERR_NO_MEMORY, NULL, "no memory");
+	(void)madvise(data, bytes, MADV_HUGEPAGE); /* as the engine has its memory */
 	int rc = comm_store_folder_open(run->dir, &store, err);
 	o.store = store;
 	if (rc == 0)
@@ -78,12 +85,14 @@ int main(int argc, char **argv)
 {
 	char dir[] = "/tmp/trainyard-bench-XXXXXX";
 	struct run run = { .dir = dir };
-	if (argc != 4 || num_parse_i64(argv[1], 1, 64, &run.ranks) < 0 ||
+	if (argc != 5 || num_parse_i64(argv[1], 1, 64, &run.ranks) < 0 ||
 		num_parse_i64(argv[2], 1, INT32_MAX, &run.floats) < 0 ||
-		num_parse_i64(argv[3], 1, ROUNDS_MAX, &run.rounds) < 0 || mkdtemp(dir) == NULL) {
-		fprintf(stderr, "usage: bench-comm RANKS FLOATS ROUNDS\n");
+		num_parse_i64(argv[3], 1, ROUNDS_MAX, &run.rounds) < 0 ||
+		(strcmp(argv[4], "shm") != 0 && strcmp(argv[4], "tcp") != 0) || mkdtemp(dir) == NULL) {
+		fprintf(stderr, "usage: bench-comm RANKS FLOATS ROUNDS shm|tcp\n");
 		return 2;
 	}
+	run.transport = strcmp(argv[4], "shm") == 0 ? COMM_SHM : COMM_TCP;
 	for (int rank = 0; rank < run.ranks; rank++) {
 		if (fork() != 0)
 			continue;

@@ -393,3 +393,58 @@ def test_every_command_tells_its_arguments():
         assert told.stdout.startswith(f"usage: trainyard-trainer {command}"), command
         wrong = trainer(command, "--wrong", check=False)
         assert wrong.returncode == 2 and "--wrong" in wrong.stderr, command
+
+
+def ranks_of(parent):
+    """Pids of the processes that a trainer has started, in the order of ranks."""
+    path = pathlib.Path(f"/proc/{parent}/task/{parent}/children")
+    return [int(pid) for pid in path.read_text(encoding="ascii").split()]
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_ranks_train_as_one(tmp_path, ranks):
+    """The same samples, losses and norms to what a sum in another order leaves."""
+    given = prepare(tmp_path, "gpt2", 10)
+    one = lines(trainer("run", *given, "--out", tmp_path / "one").stdout)
+    given = prepare(tmp_path, "gpt2", 10, resources={"instance_type": "here", "count": ranks})
+    refused = trainer("run", *given, "--out", tmp_path / "many", check=False)
+    assert refused.returncode == 1 and f"--ranks {ranks}" in refused.stderr
+    many = lines(trainer("run", *given, "--out", tmp_path / "many", "--ranks", ranks).stdout)
+    both = list(zip(*([m for m in told if m["t"] == "step"] for told in (one, many))))
+    assert len(both) == 10 and many[-1]["outcome"] == "succeeded"
+    for alone, shared in both:
+        assert shared["sample_ids"] == alone["sample_ids"]
+        assert shared["loss"] == pytest.approx(alone["loss"], rel=1e-6)
+        assert shared["grad_norm"] == pytest.approx(alone["grad_norm"], rel=1e-5)
+    assert not (tmp_path / "many/rendezvous").exists()
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_killed_rank_ends_the_others(tmp_path, rank):
+    given = prepare(tmp_path, "gpt2", 1000000, resources={"instance_type": "here", "count": 2})
+    run = subprocess.Popen([TRAINER, "run", *given, "--out", tmp_path / "a", "--ranks", "2"],
+                           text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    while json.loads(run.stdout.readline()).get("step", 0) < 3:
+        pass
+    pids = ranks_of(run.pid)
+    os.kill(pids[rank], signal.SIGKILL)
+    out, err = run.communicate(timeout=60)
+    assert run.returncode == 128 + signal.SIGKILL, err
+    assert f"rank {rank} was ended by signal 9" in err
+    if rank == 1:
+        end = lines(out)[-1]
+        assert end["reason"] == "platform_error" and "rank 1" in end["message"], end
+    assert not any(os.path.exists(f"/proc/{pid}") for pid in pids)
+
+
+def test_a_signal_to_one_rank_stops_all(tmp_path):
+    given = prepare(tmp_path, "gpt2", 1000000, resources={"instance_type": "here", "count": 2})
+    run = subprocess.Popen([TRAINER, "run", *given, "--out", tmp_path / "a", "--ranks", "2"],
+                           text=True, stdout=subprocess.PIPE)
+    while json.loads(run.stdout.readline()).get("step", 0) < 3:
+        pass
+    os.kill(ranks_of(run.pid)[1], signal.SIGTERM)
+    out, _ = run.communicate(timeout=60)
+    end = lines(out)[-1]
+    assert (run.returncode, end["outcome"]) == (1, "cancelled")
+    assert (tmp_path / f"a/checkpoints/step-{end['step']}/manifest.json").exists()

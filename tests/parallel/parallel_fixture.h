@@ -90,55 +90,75 @@ static inline void run_weights(struct rank *r, struct engine *e, const struct pl
 	res->weights_bytes = at;
 }
 
-static inline void run_rank(struct rank *r)
+/* A rank ready to step. */
+struct run_open {
+	struct data *data;
+	struct plan *plan;
+	struct mesh *mesh;
+	struct engine *engine;
+};
+
+static inline void run_open(
+	struct rank *r, const struct run_job *job, int64_t deadline_ms, struct run_open *ret)
 {
-	const struct run_job *job = r->all->arg;
-	struct run_result *res = run_of(r);
 	struct err err = { 0 };
-	struct data *data = NULL;
-	struct plan *plan = NULL;
-	struct mesh *mesh = NULL;
-	struct engine *e = NULL;
 	struct plan_dataset dims;
-	RANK_OK(data_open(&job->spec, job->files, job->file_count, "training_file", NULL, &data, &err));
-	data_dims(data, NULL, &dims);
-	RANK_OK(plan_compile_rank(&job->spec, &dims, r->rank, &plan, &err));
-	RANK_CHECK(plan_mesh_size(&plan->mesh) == r->size);
+	RANK_OK(data_open(
+		&job->spec, job->files, job->file_count, "training_file", NULL, &ret->data, &err));
+	data_dims(ret->data, NULL, &dims);
+	RANK_OK(plan_compile_rank(&job->spec, &dims, r->rank, &ret->plan, &err));
+	RANK_CHECK(plan_mesh_size(&ret->plan->mesh) == r->size);
 	struct mesh_options o = { .store = r->store,
 		.open_ms = FIXTURE_DEADLINE_MS,
-		.deadline_ms = FIXTURE_DEADLINE_MS,
+		.deadline_ms = deadline_ms,
 		.check = true };
-	RANK_OK(mesh_open(&plan->mesh, &o, &mesh, &err));
-	RANK_OK(engine_create(&job->spec, plan, engine_backend_cpu(plan->type), 1, &e, &err));
-	RANK_OK(engine_join(e, mesh, &err));
-	RANK_OK(engine_init_params(e, &err));
-	RANK_OK(engine_attach(e, data, data, &err));
+	RANK_OK(mesh_open(&ret->plan->mesh, &o, &ret->mesh, &err));
+	RANK_OK(engine_create(&job->spec, ret->plan, engine_backend_cpu(ret->plan->type), 1,
+		&ret->engine, &err));
+	RANK_OK(engine_join(ret->engine, ret->mesh, &err));
+	RANK_OK(engine_init_params(ret->engine, &err));
+	RANK_OK(engine_attach(ret->engine, ret->data, ret->data, &err));
+}
+
+static inline void run_rank(struct rank *r)
+{
+	struct run_result *res = run_of(r);
+	struct err err = { 0 };
+	struct run_open o;
+	run_open(r, r->all->arg, FIXTURE_DEADLINE_MS, &o);
 	for (int i = 0; i < RUN_STEPS; i++) {
 		struct engine_step s;
-		RANK_OK(engine_step(e, &s, &err));
+		RANK_OK(engine_step(o.engine, &s, &err));
 		RANK_CHECK(!s.non_finite);
 		res->step[r->rank][i] =
 			(struct run_step){ s.loss, s.grad_norm, s.learning_rate, s.samples, s.tokens };
 	}
-	RANK_OK(engine_evaluate(e, NULL, NULL, &res->evaluation[r->rank], &err));
-	res->plan_bytes[r->rank] = plan->total_bytes;
-	res->memory_bytes[r->rank] = engine_memory_bytes(e);
-	run_collect(r, e, plan);
-	run_weights(r, e, plan);
-	engine_destroy(e);
-	mesh_close(mesh);
-	plan_destroy(plan);
-	data_close(data);
+	RANK_OK(engine_evaluate(o.engine, NULL, NULL, &res->evaluation[r->rank], &err));
+	res->plan_bytes[r->rank] = o.plan->total_bytes;
+	res->memory_bytes[r->rank] = engine_memory_bytes(o.engine);
+	run_collect(r, o.engine, o.plan);
+	run_weights(r, o.engine, o.plan);
+	engine_destroy(o.engine);
+	mesh_close(o.mesh);
+	plan_destroy(o.plan);
+	data_close(o.data);
+}
+
+static inline void run_job_of(
+	const struct fixture *f, struct spec_parallel parallel, struct run_job *ret)
+{
+	*ret = (struct run_job){ .spec = f->spec, .file_count = f->files };
+	ret->spec.parallel = parallel;
+	for (int i = 0; i < f->files; i++)
+		ret->files[i] = (struct data_file){ f->file[i].path, i == 0 ? "first" : "second" };
 }
 
 /* The files are made once per case. */
 static inline void run_mesh(
 	struct fixture *f, struct spec_parallel parallel, struct run_result *ret)
 {
-	struct run_job job = { .spec = f->spec, .file_count = f->files };
-	job.spec.parallel = parallel;
-	for (int i = 0; i < f->files; i++)
-		job.files[i] = (struct data_file){ f->file[i].path, i == 0 ? "first" : "second" };
+	struct run_job job;
+	run_job_of(f, parallel, &job);
 	memset(ret, 0, sizeof(*ret));
 	int64_t size = parallel.data * parallel.tensor * parallel.pipeline;
 	fixture_run((int)size, run_rank, &job, ret);

@@ -77,15 +77,34 @@ static void narrow(enum comm_type type, void *to, const float *from, int64_t n)
 	}
 }
 
-static void add(enum comm_reduce reduce, float *restrict sum, const float *restrict x, int64_t n)
+/* into may be either of the others, which the compiler need not check. */
+static void add(enum comm_reduce reduce, float *into, const float *sum, const float *x, int64_t n)
 {
 	if (reduce == COMM_SUM) {
+#pragma GCC ivdep
 		for (int64_t i = 0; i < n; i++)
-			sum[i] += x[i];
+			into[i] = sum[i] + x[i];
 		return;
 	}
+#pragma GCC ivdep
 	for (int64_t i = 0; i < n; i++) /* a NaN on either side stays */
-		sum[i] = sum[i] > x[i] || sum[i] != sum[i] ? sum[i] : x[i];
+		into[i] = sum[i] > x[i] || sum[i] != sum[i] ? sum[i] : x[i];
+}
+
+/* Nothing to convert: the first sum is taken from where the parts lie, the last put to its place.
+ */
+static void reduce_f32(enum comm_reduce reduce, float *into, const void *const *parts, int n,
+	int64_t begin, int64_t length)
+{
+	float tile[TILE];
+	const float *sum = (const float *)parts[0] + begin;
+	for (int part = 1; part < n; part++) {
+		float *to = part == n - 1 ? into + begin : tile;
+		add(reduce, to, sum, (const float *)parts[part] + begin, length);
+		sum = to;
+	}
+	if (n == 1 && sum != into + begin)
+		memcpy(into + begin, sum, (size_t)length * sizeof(*sum));
 }
 
 void comm_reduce_parts(enum comm_type type, enum comm_reduce reduce, void *into,
@@ -95,15 +114,15 @@ void comm_reduce_parts(enum comm_type type, enum comm_reduce reduce, void *into,
 	int64_t bytes = comm_type_bytes(type);
 	for (int64_t begin = 0; begin < count; begin += TILE) {
 		int64_t length = count - begin < TILE ? count - begin : TILE;
+		if (type == COMM_F32) {
+			reduce_f32(reduce, into, parts, n, begin, length);
+			continue;
+		}
 		widen(type, sum, (const char *)parts[0] + begin * bytes, length);
 		for (int part = 1; part < n; part++) {
 			const char *from = (const char *)parts[part] + begin * bytes;
-			if (type == COMM_F32) {
-				add(reduce, sum, (const float *)(const void *)from, length);
-				continue;
-			}
 			widen(type, x, from, length);
-			add(reduce, sum, x, length);
+			add(reduce, sum, sum, x, length);
 		}
 		narrow(type, (char *)into + begin * bytes, sum, length);
 	}

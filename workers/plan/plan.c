@@ -264,6 +264,14 @@ int64_t plan_param_bytes(const struct plan *p, const struct plan_param *param)
 	return sum;
 }
 
+enum plan_type plan_param_kept(const struct plan *p, const struct plan_param *param)
+{
+	if (param->bucket < 0)
+		return p->buffers[param->master].type;
+	const struct plan_bucket *k = &p->buckets[param->bucket];
+	return k->own_master >= 0 ? PLAN_F32 : k->type;
+}
+
 double plan_learning_rate(const struct job_spec *spec, int64_t total_steps, int64_t step)
 {
 	const struct spec_hyper *h = &spec->hyper;

@@ -221,6 +221,9 @@ const char *plan_role_word(enum plan_role role);
  * params of each kind are in kind_bytes. */
 int64_t plan_param_bytes(const struct plan *p, const struct plan_param *param);
 
+/* The type in which a parameter's exact values are kept, in memory and in files. */
+enum plan_type plan_param_kept(const struct plan *p, const struct plan_param *param);
+
 /* Learning rate at a step (0-based): a pure function of the spec and total_steps. Warm-up rises
  * linearly to the peak at step warmup_steps; linear and cosine then fall to min_lr_ratio * peak at
  * the last step. */

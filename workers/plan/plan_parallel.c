@@ -281,9 +281,11 @@ static void find_events(struct weave *w)
 		event(w, g->last + 1, REDUCE, r);
 		if (every)
 			event(w, g->first, CLEAR, r);
-		bool early = every && r + 1 < w->range_count;
-		if (early)
-			event(w, w->ranges[r + 1].last + 1, WAIT_REDUCE, r);
+		int next = r + 1; /* that is made later */
+		while (next < w->range_count && w->ranges[next].last == g->last)
+			next++;
+		if (every && next < w->range_count)
+			event(w, w->ranges[next].last + 1, WAIT_REDUCE, r);
 		else
 			event(w, w->op_count, LAST_WAIT, r);
 	}

@@ -3,6 +3,8 @@
  * layers of a model) are one row. Called by the trainer's plan command. */
 #include "workers/plan/plan_table.h"
 
+#include "workers/plan/plan_table_private.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -166,6 +168,7 @@ int plan_table_write(const struct plan *p, struct buf *out, struct err *err)
 	write_sizes(p, out);
 	write_memory(p, out);
 	write_work(p, out);
+	plan_table_ranks(p, out);
 	write_longest(p, groups, count, out);
 	return out->failed ? err_set(err, out->failed, NULL, "the table does not fit into its buffer")
 					   : 0;

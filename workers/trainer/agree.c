@@ -34,12 +34,15 @@ static int round_of(struct mesh *m, float *words, struct err *err)
 	return rc < 0 ? rc : comm_wait(c, ticket, err);
 }
 
-int agree_step(struct mesh *m, struct agree_say *say, struct err *err)
+int agree_step(
+	struct mesh *m, struct agree_say *say, void (*waiting)(void *ctx), void *ctx, struct err *err)
 {
-	float words[WORD_COUNT];
+	float words[WORD_COUNT] = { 0 };
 	if (m == NULL)
 		return 0;
 	do {
+		if (words[WORD_BUSY] > 0 && waiting != NULL)
+			waiting(ctx);
 		words[WORD_BUSY] = 0;
 		words[WORD_ORDER] = (float)weight(say->order);
 		words[WORD_TIME_UP] = ranks_is_first(m) && say->time_up;

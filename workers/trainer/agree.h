@@ -20,9 +20,10 @@ struct agree_say {
 	bool over;       /* any rank's: the training has come to its end */
 };
 
-/* One round. Behind rounds in which rank 0 only said that it is busy. Errors are the other ranks'
- * loss (ranks_is_lost). */
-int agree_step(struct mesh *m, struct agree_say *say, struct err *err) must_check;
+/* One round. Behind rounds in which rank 0 only said that it is busy, after each of which waiting
+ * (may be NULL) is called. Errors are the other ranks' loss (ranks_is_lost). */
+int agree_step(struct mesh *m, struct agree_say *say, void (*waiting)(void *ctx), void *ctx,
+	struct err *err) must_check;
 /* Rank 0, busy with something that the others have no part in: they go on waiting. An error comes
  * again with the next agree_step. */
 void agree_wait(struct mesh *m);

@@ -31,8 +31,8 @@ static void write_parameters(const struct plan *p, struct buf *out)
 {
 	for (int i = 0; i < p->param_count; i++) {
 		const struct plan_param *t = &p->params[i];
-		const struct plan_buffer *kept = &p->buffers[t->master];
-		buf_printf(out, "%s %s %s [", t->name, plan_role_word(t->role), plan_type_word(kept->type));
+		buf_printf(out, "%s %s %s [", t->name, plan_role_word(t->role),
+			plan_type_word(plan_param_kept(p, t)));
 		for (int d = 0; d < t->rank; d++)
 			buf_printf(out, "%s%lld", d > 0 ? "," : "", (long long)t->shape[d]);
 		buf_str(out, "]\n");

@@ -243,6 +243,13 @@ static void drain(struct rank *r)
 	}
 }
 
+/* What rank 0 does meanwhile is progress here, too. */
+static void still_waiting(void *ctx)
+{
+	struct rank *r = ctx;
+	channel_alive(r->channel, 0);
+}
+
 /* How this rank leaves the others. Returns its exit status. */
 static int say_goodbye(struct rank *r, int status)
 {
@@ -253,7 +260,7 @@ static int say_goodbye(struct rank *r, int status)
 	if (r->index == 0)
 		drain(r);
 	if (r->code == 0)
-		r->code = agree_step(r->others.mesh, &say, &err);
+		r->code = agree_step(r->others.mesh, &say, still_waiting, r, &err);
 	ranks_leave(&r->others);
 	if (r->index == 0)
 		return status;

@@ -288,7 +288,7 @@ static int run_rank(struct run_command *c, struct err *err)
 	int status = train(c, err);
 	if (status != 0 && !c->over && c->others.mesh != NULL)
 		mesh_abort(c->others.mesh, "a rank has failed");
-	int rc = c->over ? agree_step(c->others.mesh, &say, &lost) : 0;
+	int rc = c->over ? agree_step(c->others.mesh, &say, NULL, NULL, &lost) : 0;
 	ranks_leave(&c->others);
 	if (c->rank == 0 || !c->over)
 		return status;

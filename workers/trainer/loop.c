@@ -39,7 +39,7 @@ struct run {
 	struct mesh *mesh;      /* NULL: one rank */
 	bool first;             /* this rank reports */
 	bool writes;            /* and has something to write: the first, or each its part */
-	bool between;           /* two steps: the others wait, or soon will */
+	bool others_wait;       /* for this rank's next word, or soon will: nothing comes before it */
 	int64_t others_told_us; /* that this one is busy */
 	struct buf text;        /* the message being written */
 	char parent[FILE_PATH_MAX];
@@ -95,7 +95,8 @@ static void still_alive(void *ctx)
 {
 	struct run *r = ctx;
 	r->l->reporter->alive(r->l->reporter_ctx, r->step);
-	if (!r->between || write_together(r) || now_us(r) - r->others_told_us < AGREE_WAIT_MS * 1000LL)
+	if (!r->others_wait || write_together(r) ||
+		now_us(r) - r->others_told_us < AGREE_WAIT_MS * 1000LL)
 		return;
 	agree_wait(r->mesh);
 	r->others_told_us = now_us(r);
@@ -156,9 +157,8 @@ static int step_engine(struct run *r, struct engine_step *now, struct err *err)
 	bool watch = r->profile != NULL || (r->writes && saver_reading(r->saver));
 	engine_trace(r->s->engine, watch ? on_operation : NULL, r);
 	int64_t begin = now_us(r);
-	r->between = false;
 	rc = engine_step(r->s->engine, now, err);
-	r->between = true;
+	r->others_wait = true;
 	if (rc < 0)
 		return rc;
 	r->last_us = (double)(now_us(r) - begin);
@@ -302,9 +302,9 @@ static int may_save(struct run *r, bool must, bool *ret, struct err *err)
 	return write_together(r) ? agree_first(r->mesh->save, ret, err) : 0;
 }
 
-/* The last one (`must`) is never skipped, and it is waited for. One is written at a time: the next
- * waits for the one before. Where all ranks have the same, rank 0 writes; otherwise each its part,
- * all in the same step. */
+/* The last one (`must`) is never skipped, and it is waited for. One is written at a time. Where all
+ * ranks have the same, rank 0 writes, and skips what is due before it is through; where each writes
+ * its part, all wait for the one before, and begin in the same step. */
 static int save(struct run *r, bool must, struct err *err)
 {
 	bool may = true;
@@ -312,6 +312,9 @@ static int save(struct run *r, bool must, struct err *err)
 		return 0;
 	if (r->saved_step == r->step)
 		return must ? follow_save(r, true, err) : 0;
+	/* The other ranks are in the next step and would miss this one. */
+	if (r->mesh != NULL && !write_together(r) && !must && saver_busy(r->saver))
+		return 0;
 	int rc = follow_save(r, true, err);
 	if (rc == 0)
 		rc = may_save(r, must, &may, err);
@@ -358,7 +361,8 @@ static bool evaluation_moved(void *ctx, int64_t done, int64_t total)
 	struct agree_say say = { .order = r->l->reporter->order(r->l->reporter_ctx),
 		.time_up = time_is_up(r) };
 	/* A lost rank is found by the next round too. */
-	return agree_step(r->mesh, &say, NULL) == 0 && say.order == LOOP_GO_ON && !say.time_up;
+	return agree_step(r->mesh, &say, NULL, NULL, NULL) == 0 && say.order == LOOP_GO_ON &&
+		!say.time_up;
 }
 
 /* CANCELLED when an order came in between: the caller looks at orders again. */
@@ -406,8 +410,9 @@ static int settle(struct run *r, struct loop_result *ret, struct agree_say *say,
 		.checkpoint = reporter->take_checkpoint(r->l->reporter_ctx),
 		.over = ret->outcome != NULL,
 	};
-	int rc = agree_step(r->mesh, say, err);
+	int rc = agree_step(r->mesh, say, still_alive, r, err);
 	r->others_told_us = now_us(r);
+	r->others_wait = ret->outcome != NULL;
 	if (rc < 0 || ret->outcome != NULL)
 		return rc;
 	if (say->order == LOOP_CANCEL)
@@ -422,6 +427,7 @@ static int settle(struct run *r, struct loop_result *ret, struct agree_say *say,
 	else if (say->over)
 		finish(ret, "failed", "platform_error",
 			"the ranks do not agree on the loss: another one has found it not to be usable");
+	r->others_wait = ret->outcome != NULL; /* otherwise they are in the next step by now */
 	return 0;
 }
 
@@ -493,6 +499,7 @@ static int train(struct run *r, struct loop_result *ret, struct err *err)
 		if (rc < 0)
 			return rc;
 		if (r->step >= total) {
+			r->others_wait = true;
 			rc = save(r, true, err);
 			return rc < 0 ? rc : finish_model(r, ret, err);
 		}
@@ -530,7 +537,7 @@ static int begin(struct run *r, struct err *err)
 
 void loop_run(const struct loop *l, struct loop_result *ret)
 {
-	struct run r = { .l = l, .s = l->session, .mesh = l->session->mesh, .between = true };
+	struct run r = { .l = l, .s = l->session, .mesh = l->session->mesh, .others_wait = true };
 	struct err err = { 0 };
 	memset(ret, 0, sizeof(*ret));
 	r.first = ranks_is_first(r.mesh);

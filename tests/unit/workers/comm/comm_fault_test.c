@@ -6,8 +6,7 @@
 enum {
 	RANKS = 3,
 	STOP_DEADLINE_MS = 300,
-	/* Even a third is more than a ring holds; and than a socket's buffers do. Pages are slow where
-	 * machines are virtual: no more than needed. */
+	/* Even a third is more than a ring holds; and than a socket's buffers do. */
 	SMALL_BYTES = 6 << 20,
 	INSIDE_BYTES = 48 << 20,
 	OPEN_MS = 500,
@@ -71,7 +70,7 @@ static void survive(const struct fault *f, struct comm *c, enum comm_op op,
 static void fault_body(struct rank *r)
 {
 	const struct fault *f = r->all->arg;
-	char *send = fixture_alloc_touched(bytes_of(f)), *recv = fixture_alloc_touched(bytes_of(f));
+	char *send = r->all->shared, *recv = send + INSIDE_BYTES;
 	struct comm *c = fixture_open(r, "fault", f->check, FIXTURE_DEADLINE_MS);
 	struct comm_args a = args_of(f, r, send, recv);
 	enum comm_op op = f->op == COMM_SEND && r->rank == 1 ? COMM_RECV : f->op;
@@ -87,13 +86,13 @@ static void fault_body(struct rank *r)
 	fixture_report(r);
 	fixture_hold(r);
 	survive(f, c, op, &a, r);
-	free(send);
-	free(recv);
 }
 
-static void run_fault(const struct fault *f)
+static void run_fault(const struct fault *f, void *buffers)
 {
-	struct ranks all = { .size = f->op == COMM_SEND ? 2 : RANKS, .body = fault_body, .arg = f };
+	struct ranks all = {
+		.size = f->op == COMM_SEND ? 2 : RANKS, .body = fault_body, .arg = f, .shared = buffers
+	};
 	int status = 0;
 	fixture_start(&all);
 	for (int r = 0; r < all.size; r++)
@@ -116,6 +115,9 @@ static void run_fault(const struct fault *f)
 static void each_collective(int signal, bool inside)
 {
 	struct check_random random = check_random_start();
+	/* What is in them does not matter here, and new pages for each rank take most of the time. */
+	size_t bytes = 2 * (size_t)INSIDE_BYTES;
+	void *buffers = fixture_shared(bytes);
 	static const enum comm_op ops[] = { COMM_ALL_REDUCE, COMM_REDUCE_SCATTER, COMM_ALL_GATHER,
 		COMM_BROADCAST, COMM_ALL_TO_ALL, COMM_SEND, COMM_BARRIER };
 	for (size_t op = 0; op < ARRAY_LEN(ops); op++) {
@@ -125,9 +127,10 @@ static void each_collective(int signal, bool inside)
 			struct fault f = { ops[op], victim, signal, inside,
 				.check = check_random_range(&random, 0, 1) };
 			/* Unless they compare, the root of a broadcast needs nobody but its readers. */
-			run_fault(&f);
+			run_fault(&f, buffers);
 		}
 	}
+	munmap(buffers, bytes);
 }
 
 static void killed_before_it_joins(void **state)

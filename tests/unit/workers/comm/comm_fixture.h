@@ -231,12 +231,3 @@ static inline void *fixture_alloc(int64_t bytes)
 	RANK_CHECK(p != NULL);
 	return p;
 }
-
-/* With all its pages: they can take longer than a short deadline, which is no part of a test. Not
- * zeros, or the compiler asks for zeroed pages and leaves them untouched. */
-static inline void *fixture_alloc_touched(int64_t bytes)
-{
-	void *p = fixture_alloc(bytes);
-	memset(p, 0x5a, (size_t)bytes);
-	return p;
-}

@@ -64,18 +64,49 @@ static void fill(struct rank *r)
 	int64_t begin = fixture_now_ms();
 	comm_close(c); /* with calls that are not done */
 	RANK_CHECK(fixture_now_ms() - begin <= FIXTURE_PROMPT_MS);
+	fixture_report(r);
+}
+
+/* Rank 0 has closed before rank 1 begins to. */
+static void run_first_closes(void (*body)(struct rank *r))
+{
+	struct ranks all = { .size = 2, .body = body };
+	fixture_start(&all);
+	for (int r = 0; r < all.size; r++)
+		fixture_await(&all, r);
+	for (int r = 0; r < all.size; r++) {
+		fixture_release(&all, r);
+		fixture_await(&all, r);
+	}
+	fixture_finish(&all, -1);
 }
 
 static void the_queue_has_an_end(void **state)
 {
 	(void)state;
-	struct ranks all = { .size = 2, .body = fill };
-	fixture_start(&all);
-	for (int r = 0; r < all.size; r++)
-		fixture_await(&all, r);
-	for (int r = 0; r < all.size; r++)
-		fixture_release(&all, r);
-	fixture_finish(&all, -1);
+	run_first_closes(fill);
+}
+
+static void close_first(struct rank *r)
+{
+	struct err err = { 0 };
+	struct comm *c = fixture_open(r, "first", true, FIXTURE_DEADLINE_MS);
+	RANK_OK(fixture_do(c, COMM_BARRIER, &(struct comm_args){ 0 }, &err));
+	fixture_report(r);
+	fixture_hold(r);
+	int64_t begin = fixture_now_ms();
+	comm_close(c);
+	int64_t ms = fixture_now_ms() - begin;
+	RANK_CHECK(ms <= FIXTURE_PROMPT_MS);
+	if (r->rank == 0) /* the other may still be in its last call */
+		RANK_CHECK(ms >= COMM_GOODBYE_MS - 1);
+	fixture_report(r);
+}
+
+static void a_close_waits_for_the_others(void **state)
+{
+	(void)state;
+	run_first_closes(close_first);
 }
 
 /* A call behind a slower one has its own deadline. */
@@ -289,6 +320,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(tickets_overlap),
 		cmocka_unit_test(the_queue_has_an_end),
+		cmocka_unit_test(a_close_waits_for_the_others),
 		cmocka_unit_test(a_deadline_holds_in_the_queue),
 		cmocka_unit_test(an_abort_ends_all),
 		cmocka_unit_test(every_rank_sees_a_difference),

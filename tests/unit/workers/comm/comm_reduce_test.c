@@ -63,9 +63,32 @@ static void a_maximum_keeps_a_nan(void **state)
 	assert_true(out[0] == 2 && isnan(out[1]) && isnan(out[2]) && out[3] == -1);
 }
 
+/* More than a tile, and not a multiple of a vector; the result takes the place of each part in
+ * turn. */
+static void the_result_may_be_any_part(void **state)
+{
+	(void)state;
+	enum { PARTS = 4, COUNT = 2 * 2048 + 5 };
+	static float parts[PARTS][COUNT];
+	for (int n = 1; n <= PARTS; n++) {
+		for (int place = 0; place < n; place++) {
+			const void *list[PARTS];
+			for (int p = 0; p < n; p++) {
+				list[p] = parts[p];
+				for (int i = 0; i < COUNT; i++)
+					parts[p][i] = (float)(i % 97 + (p + 1) * 1000);
+			}
+			comm_reduce_parts(COMM_F32, COMM_SUM, parts[place], list, n, COUNT);
+			for (int i = 0; i < COUNT; i++)
+				assert_true(parts[place][i] == (float)(n * (i % 97) + n * (n + 1) / 2 * 1000));
+		}
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(the_result_may_be_any_part),
 		cmocka_unit_test(halves_survive),
 		cmocka_unit_test(sums_round_once),
 		cmocka_unit_test(the_order_is_that_of_the_parts),

@@ -23,6 +23,7 @@ struct rank {
 	int index;
 	struct ranks others;
 	struct agree_say said[ROUNDS];
+	int waited;
 	int code;
 	struct err err;
 };
@@ -98,6 +99,11 @@ static const struct {
 	{ { [2] = { .over = true } }, { .over = true } },
 };
 
+static void note_waiting(void *ctx)
+{
+	((struct rank *)ctx)->waited++;
+}
+
 static void say_rounds(struct rank *r)
 {
 	for (size_t i = 0; i < ARRAY_LEN(rounds) && r->code == 0; i++) {
@@ -105,7 +111,7 @@ static void say_rounds(struct rank *r)
 		/* The others wait through what rank 0 is busy with. */
 		for (size_t busy = 0; r->index == 0 && busy < i; busy++)
 			agree_wait(r->others.mesh);
-		r->code = agree_step(r->others.mesh, &r->said[i], &r->err);
+		r->code = agree_step(r->others.mesh, &r->said[i], note_waiting, r, &r->err);
 	}
 }
 
@@ -115,6 +121,9 @@ static void all_ranks_do_the_same(void **state)
 	for (int i = 0; i < RANKS; i++) {
 		if (p->ranks[i].code != 0)
 			fail_msg("rank %d: %s", i, p->ranks[i].err.message);
+		/* Each time that rank 0 was busy. */
+		assert_int_equal(
+			p->ranks[i].waited, i == 0 ? 0 : ARRAY_LEN(rounds) * (ARRAY_LEN(rounds) - 1) / 2);
 		for (size_t k = 0; k < ARRAY_LEN(rounds); k++)
 			assert_memory_equal(&p->ranks[i].said[k], &rounds[k].done, sizeof(p->ranks[i].said[k]));
 	}
@@ -129,7 +138,7 @@ static void nobody_is_asked_when_alone(void **state)
 	assert_int_equal(ranks_join(&spec, &(struct ranks_place){ 0 }, &others, &err), 0);
 	assert_null(others.mesh);
 	assert_true(ranks_is_first(others.mesh));
-	assert_int_equal(agree_step(others.mesh, &say, &err), 0);
+	assert_int_equal(agree_step(others.mesh, &say, NULL, NULL, &err), 0);
 	assert_true(say.order == LOOP_PAUSE && say.checkpoint);
 	assert_int_equal(agree_opened(others.mesh, ERR_IO, &err), ERR_IO);
 	ranks_leave(&others);
@@ -158,7 +167,7 @@ static void leave_early(struct rank *r)
 {
 	struct agree_say say = { .order = LOOP_GO_ON };
 	if (r->index != 2)
-		r->code = agree_step(r->others.mesh, &say, &r->err);
+		r->code = agree_step(r->others.mesh, &say, NULL, NULL, &r->err);
 }
 
 static void a_lost_rank_is_told(void **state)

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * A rank is killed or stopped while all train: every other rank's step ends with an error that says
+ * which call and which rank, it stays, and leaving does not hang. */
+#include "tests/parallel/parallel_fixture.h"
+
+enum {
+	RANKS = 4,
+	CALM_STEPS = 3,
+	KILL_DEADLINE_MS = 200000, /* a lost rank is seen, not waited for */
+	STOP_DEADLINE_MS = 10000, /* far above what a step takes on a busy machine */
+	NOTICED_MS = 60000,
+};
+
+struct fault {
+	struct run_job job;
+	int victim, signal;
+};
+
+static void survive(struct engine *e, struct mesh *mesh, const struct fault *f)
+{
+	struct err err = { 0 }, again = { 0 };
+	struct engine_step s;
+	int rc = 0;
+	int64_t begin = fixture_now_ms();
+	while (rc == 0) {
+		begin = fixture_now_ms();
+		rc = engine_step(e, &s, &err);
+	}
+	if (rc != (f->signal == SIGKILL ? ERR_NETWORK : ERR_TIMEOUT))
+		fprintf(stderr, "signal %d: %d: %s\n", f->signal, rc, err.message);
+	RANK_CHECK(rc == (f->signal == SIGKILL ? ERR_NETWORK : ERR_TIMEOUT));
+	RANK_CHECK(fixture_now_ms() - begin <= NOTICED_MS);
+	RANK_CHECK(strstr(err.message, "of group ") != NULL && strstr(err.message, "rank ") != NULL);
+	RANK_CHECK(engine_step(e, &s, &again) == rc);
+	RANK_CHECK(strcmp(err.message, again.message) == 0);
+	begin = fixture_now_ms();
+	engine_destroy(e);
+	mesh_close(mesh);
+	RANK_CHECK(fixture_now_ms() - begin <= NOTICED_MS);
+}
+
+static void fault_body(struct rank *r)
+{
+	const struct fault *f = r->all->arg;
+	struct err err = { 0 };
+	struct run_open o;
+	struct engine_step s;
+	run_open(r, &f->job, f->signal == SIGKILL ? KILL_DEADLINE_MS : STOP_DEADLINE_MS, &o);
+	for (int i = 0; i < CALM_STEPS; i++)
+		RANK_OK(engine_step(o.engine, &s, &err));
+	fixture_report(r);
+	if (r->rank == f->victim)
+		for (;;) /* to the signal */
+			RANK_OK(engine_step(o.engine, &s, &err));
+	survive(o.engine, o.mesh, f);
+	plan_destroy(o.plan);
+	data_close(o.data);
+}
+
+static void run_fault(struct fixture *files, int zero, int victim, int signal)
+{
+	struct fault f = { .victim = victim, .signal = signal };
+	int status = 0;
+	run_job_of(files, (struct spec_parallel){ RANKS, 1, 1, zero, 4096 }, &f.job);
+	struct ranks all = { .size = RANKS, .body = fault_body, .arg = &f };
+	fixture_start(&all);
+	for (int r = 0; r < RANKS; r++)
+		fixture_await(&all, r);
+	kill(all.pids[victim], signal);
+	if (signal == SIGSTOP) {
+		assert_int_equal(waitpid(all.pids[victim], &status, WUNTRACED), all.pids[victim]);
+		assert_true(WIFSTOPPED(status));
+	}
+	fixture_finish(&all, victim);
+}
+
+/* Each rank of stage 0 and the last ones of the others; those that wait for a deadline, fewer. */
+static bool wanted(int zero, int victim, int signal)
+{
+	if (signal == SIGSTOP)
+		return zero == victim && zero != 1;
+	return zero == 0 || victim == 0 || victim == RANKS - 1;
+}
+
+static void each(enum spec_family family, int signal)
+{
+	struct fixture f = { .spec = case_language(family) };
+	f.spec.hyper.batch_size = RANKS * 2;
+	f.spec.hyper.micro_batch_size = 1;
+	fixture_files(&f);
+	for (int zero = 0; zero <= 3; zero++)
+		for (int victim = 0; victim < RANKS; victim++)
+			if (wanted(zero, victim, signal))
+				run_fault(&f, zero, victim, signal);
+	unlink(f.file[0].path);
+}
+
+static void killed(void **state)
+{
+	(void)state;
+	each(SPEC_GPT2, SIGKILL);
+}
+
+static void stopped(void **state)
+{
+	(void)state;
+	each(SPEC_LLAMA, SIGSTOP);
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = { cmocka_unit_test(killed), cmocka_unit_test(stopped) };
+	if (argc > 1)
+		cmocka_set_test_filter(argv[1]);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
