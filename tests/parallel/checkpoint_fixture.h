@@ -40,7 +40,8 @@ struct life_job {
 	struct session_inputs inputs;
 	int64_t before, after;           /* steps until the checkpoint, and then */
 	const char *checkpoints, *model; /* folders, or NULL: none is written */
-	bool may_fail;                   /* opening: code and message are told */
+	const char *elsewhere; /* that ranks beyond the first see in place of `checkpoints`, or NULL */
+	bool may_fail;         /* opening: code and message are told */
 };
 
 static inline struct life *life_of(struct rank *r)
@@ -120,7 +121,7 @@ static inline double life_step(struct session *s)
 }
 
 /* The checkpoint is written while the next steps run. */
-static inline void life_train(struct rank *r, struct session *s)
+static inline void life_train(struct rank *r, struct session *s, struct mesh *mesh)
 {
 	const struct life_job *job = r->all->arg;
 	struct life *l = life_of(r);
@@ -131,9 +132,14 @@ static inline void life_train(struct rank *r, struct session *s)
 	for (int i = 0; i < job->before; i++)
 		(void)life_step(s);
 	if (writes) {
+		const char *seen =
+			r->rank > 0 && job->elsewhere != NULL ? job->elsewhere : job->checkpoints;
 		life_collect(r, s->engine, &l->saved);
+		if (shards_are_used(&s->plan->mesh))
+			RANK_OK(shards_meet(mesh->save, seen, &model.apart, &err));
+		RANK_CHECK(model.apart == (job->elsewhere != NULL));
 		RANK_OK(saver_create(&model, &watch.saver, &err));
-		RANK_OK(saver_begin(watch.saver, &s->metrics, job->checkpoints, &err));
+		RANK_OK(saver_begin(watch.saver, &s->metrics, seen, &err));
 		engine_trace(s->engine, life_hold, &watch);
 	}
 	for (int i = 0; i < job->after; i++)
@@ -160,7 +166,7 @@ static inline void life_rank(struct rank *r)
 		RANK_OK(l->code[r->rank]);
 	if (s != NULL) {
 		life_collect(r, s->engine, &l->opened);
-		life_train(r, s);
+		life_train(r, s, mesh);
 	}
 	session_close(s);
 	mesh_close(mesh);

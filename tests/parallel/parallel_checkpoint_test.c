@@ -157,6 +157,30 @@ static void narrow_case(void **state)
 	any_mesh(*state, SPEC_FP16, 2e-3);
 }
 
+/* As on machines that share no disk: rank 0 has it all, in the files of one rank. */
+static void ranks_without_a_common_folder_send_to_the_first(void **state)
+{
+	static const char *const names[] = { "gpt2", "gpt2-lora", "resnet-bottleneck", "dlrm" };
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		struct fixture f;
+		struct job_spec spec = spec_of(names[i]);
+		struct life_job job = life_job_of(&f, &spec);
+		for (int zero = 1; zero <= 3; zero++) {
+			job.before = BEFORE;
+			job.after = AFTER;
+			job.checkpoints = fresh_folder("checkpoints");
+			job.elsewhere = fresh_folder("elsewhere");
+			life_run(&job, SAVERS, zero, first);
+			job.elsewhere = NULL;
+			assert_int_equal(rmdir(path_of("elsewhere")), 0); /* empty */
+			assert_true(file_exists(path_of("checkpoints/step-3/optimizer.safetensors")));
+			resume_everywhere(names[i], &job, zero, 1e-6);
+		}
+		life_forget(&f);
+	}
+}
+
 /* The files of one rank, read in pieces, and by ranges, as the start of several ranks' training. */
 static void files_are_read_by_ranges(void **state)
 {
@@ -508,13 +532,14 @@ int main(int argc, char **argv)
 	static char names[2][64];
 	struct CMUnitTest tests[32] = {
 		cmocka_unit_test(files_are_read_by_ranges),
+		cmocka_unit_test(ranks_without_a_common_folder_send_to_the_first),
 		cmocka_unit_test(a_shard_that_is_torn_or_missing_is_named),
 		cmocka_unit_test(twenty_saves_take_no_more_than_five),
 		cmocka_unit_test(an_export_takes_a_block_more),
 		cmocka_unit_test(what_one_rank_cannot_write_all_hear_of),
 		cmocka_unit_test(a_rank_killed_while_saving_leaves_whole_checkpoints),
 	};
-	size_t n = 6;
+	size_t n = 7;
 	struct err err = { 0 };
 	first = fixture_shared(sizeof(*first));
 	second = fixture_shared(sizeof(*second));

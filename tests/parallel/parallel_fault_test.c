@@ -7,7 +7,7 @@ enum {
 	RANKS = 4,
 	CALM_STEPS = 3,
 	KILL_DEADLINE_MS = 200000, /* a lost rank is seen, not waited for */
-	STOP_DEADLINE_MS = 10000, /* far above what a step takes on a busy machine */
+	STOP_DEADLINE_MS = 10000,  /* far above what a step takes on a busy machine */
 	NOTICED_MS = 60000,
 };
 

@@ -108,13 +108,12 @@ static inline void run_open(
 	data_dims(ret->data, NULL, &dims);
 	RANK_OK(plan_compile_rank(&job->spec, &dims, r->rank, &ret->plan, &err));
 	RANK_CHECK(plan_mesh_size(&ret->plan->mesh) == r->size);
-	struct mesh_options o = { .store = r->store,
-		.open_ms = FIXTURE_DEADLINE_MS,
-		.deadline_ms = deadline_ms,
-		.check = true };
+	struct mesh_options o = {
+		.store = r->store, .open_ms = FIXTURE_DEADLINE_MS, .deadline_ms = deadline_ms, .check = true
+	};
 	RANK_OK(mesh_open(&ret->plan->mesh, &o, &ret->mesh, &err));
-	RANK_OK(engine_create(&job->spec, ret->plan, engine_backend_cpu(ret->plan->type), 1,
-		&ret->engine, &err));
+	RANK_OK(engine_create(
+		&job->spec, ret->plan, engine_backend_cpu(ret->plan->type), 1, &ret->engine, &err));
 	RANK_OK(engine_join(ret->engine, ret->mesh, &err));
 	RANK_OK(engine_init_params(ret->engine, &err));
 	RANK_OK(engine_attach(ret->engine, ret->data, ret->data, &err));

@@ -69,8 +69,8 @@ void plan_table_ranks(const struct plan *p, struct buf *out)
 		"rank's. Sent to the\nothers in a step, and what this rank computes until it waits for "
 		"them:\n",
 		plan_mesh_rank(m), plan_mesh_size(m), m->data, m->tensor, m->pipeline, m->zero);
-	buf_printf(out, "%6s %9s %9s  %-10s %-16s %s\n", "times", "MB", "GFLOP", "phase", "operation",
-		"name");
+	buf_printf(
+		out, "%6s %9s %9s  %-10s %-16s %s\n", "times", "MB", "GFLOP", "phase", "operation", "name");
 	for (int i = 0; i < count; i++)
 		buf_printf(out, "%6.0f %9.3g %9.3g  %-10s %-16s %s\n", list[i].times,
 			list[i].wire_bytes * 1e-6, list[i].flops * 1e-9, plan_phase_word(list[i].op->phase),

@@ -5,6 +5,7 @@
 
 #include "core/json/writer.h"
 #include "workers/trainer/agree.h"
+#include "workers/trainer/gather.h"
 #include "workers/trainer/safetensors.h"
 #include "workers/trainer/shards.h"
 
@@ -19,7 +20,8 @@ struct checkpoint {
 	struct hf_weights weights; /* running statistics point into `kept` */
 	char *kept;                /* copies of the running statistics */
 	void **live;               /* by tensor: where a copied one lies in the engine */
-	struct comm *others;       /* ranks that write their own shards; NULL: none do */
+	struct comm *others;       /* ranks that keep a part each; NULL: none do */
+	struct gather *gather;     /* they are apart: all goes to rank 0; otherwise NULL */
 	/* What optimizer.safetensors has, moments and averages; or all that this rank's shard has. */
 	struct safetensors_tensor *list;
 	int list_count;
@@ -72,7 +74,7 @@ static int list_optimizer(struct checkpoint *c, struct err *err)
 		snprintf(s->dtype, sizeof(s->dtype), "%s", t->dtype);
 		s->rank = t->rank;
 		memcpy(s->shape, t->shape, sizeof(t->shape[0]) * (size_t)t->rank);
-		s->bytes = t->bytes;
+		s->bytes = hf_weights_elements(t) * plan_type_bytes(t->type);
 		s->data = t->data;
 	}
 	return 0;
@@ -90,7 +92,9 @@ int checkpoint_create(const struct hf_model *m, struct checkpoint **ret, struct 
 	int rc = hf_weights_of(m->engine, &c->weights, err);
 	if (rc == 0)
 		rc = keep_statistics(c, err);
-	if (rc == 0 && c->others != NULL)
+	if (rc == 0 && c->others != NULL && m->apart)
+		rc = gather_create(m->mesh, &c->weights, &c->gather, err);
+	if (rc == 0 && c->others != NULL && !m->apart)
 		rc = shards_list(&c->weights, place, m->spec->lora.rank > 0, &c->list, &c->list_count, err);
 	else if (rc == 0)
 		rc = list_optimizer(c, err);
@@ -108,6 +112,7 @@ void checkpoint_destroy(struct checkpoint *c)
 	free(c->kept);
 	free(c->live);
 	free(c->list);
+	gather_destroy(c->gather);
 	free(c);
 }
 
@@ -166,16 +171,56 @@ static int copy_shard(struct checkpoint *c, struct err *err)
 	return 0; /* the others are told in checkpoint_publish */
 }
 
-int checkpoint_copy(struct checkpoint *c, struct err *err)
+static int next_bytes(
+	void *ctx, int i, int64_t at, const void **ret, int64_t *ret_bytes, struct err *err)
+{
+	const struct checkpoint *c = ctx;
+	int first = c->weights.count - c->list_count; /* parameters come before all else */
+	if (c->gather != NULL)
+		return gather_next(c->gather, first + i, at, ret, ret_bytes, err);
+	*ret = (const char *)c->list[i].data + at;
+	*ret_bytes = c->list[i].bytes - at;
+	return 0;
+}
+
+/* Whole files, of what lies here or comes from the others. */
+static int write_files(struct checkpoint *c, struct err *err)
 {
 	char path[FILE_PATH_MAX];
-	if (c->others != NULL)
-		return copy_shard(c, err);
 	int64_t batches = hf_model_batches(&c->model, c->state.step);
-	int rc = hf_model_weights(&c->model, &c->weights, batches, NULL, &c->folder, err);
+	int rc = hf_model_weights(&c->model, &c->weights, batches, c->gather, &c->folder, err);
 	if (rc == 0)
 		rc = folder_add(&c->folder, "optimizer.safetensors", path, err);
-	return rc < 0 ? rc : safetensors_write(path, c->list, c->list_count, err);
+	return rc < 0 ? rc : safetensors_write_from(path, c->list, c->list_count, next_bytes, c, err);
+}
+
+static int send_files(struct checkpoint *c, struct err *err)
+{
+	int64_t batches = hf_model_batches(&c->model, c->state.step);
+	int rc = hf_model_weights(&c->model, &c->weights, batches, c->gather, NULL, err);
+	for (int i = c->weights.count - c->list_count; i < c->weights.count && rc == 0; i++)
+		rc = gather_send(c->gather, i, err);
+	return rc;
+}
+
+/* The others wait for each byte: what fails on one ends it for all. */
+static int copy_together(struct checkpoint *c, struct err *err)
+{
+	*err = c->err;
+	int rc = agree_on(c->others, c->code, err);
+	if (rc < 0)
+		return rc;
+	rc = is_first(c) ? write_files(c, err) : send_files(c, err);
+	if (rc < 0)
+		comm_abort(c->others, "the checkpoint could not be written");
+	return rc;
+}
+
+int checkpoint_copy(struct checkpoint *c, struct err *err)
+{
+	if (c->others == NULL)
+		return write_files(c, err);
+	return c->gather != NULL ? copy_together(c, err) : copy_shard(c, err);
 }
 
 static int add_state(struct checkpoint *c, struct err *err)
@@ -244,7 +289,7 @@ int checkpoint_publish(struct checkpoint *c, struct err *err)
 {
 	if (c->others == NULL)
 		return publish(c, err);
-	int rc = gather_shards(c, err);
+	int rc = c->gather != NULL ? 0 : gather_shards(c, err);
 	if (rc < 0)
 		return rc;
 	if (is_first(c) && c->code == 0)

@@ -16,8 +16,10 @@
 #include <stdint.h>
 
 /* Where ranks keep a part of the state each, each of them writes a shard of its own (shards.h) in
- * place of the weights' and the optimizer's files: nobody gathers. All ranks then make the calls
- * below, equally often, and the folder is there once all have synced what they wrote.
+ * place of the weights' and the optimizer's files: nobody gathers. (Ranks that see no folder in
+ * common send what they keep to rank 0, a block at a time, which writes those files.) All ranks
+ * then make the calls below, equally often, and the folder is there once all have synced what they
+ * wrote.
  *
  * One at a time of one engine; its memory is a list of tensors, and copies of the running
  * statistics (a few vectors). Weights and optimizer state are never copied. */

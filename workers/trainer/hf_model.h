@@ -23,6 +23,7 @@ struct hf_model {
 	const struct plan *plan;
 	const struct hf_tokenizer *tokenizer;
 	struct mesh *mesh;   /* the other ranks; NULL: alone */
+	bool apart;          /* they see no folder in common (shards_meet) */
 	bool base_elsewhere; /* LoRA: the base lies in files already and is not written again */
 };
 

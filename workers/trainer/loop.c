@@ -517,6 +517,8 @@ static int begin(struct run *r, struct err *err)
 	int rc = file_join(r->parent, r->l->dir, "checkpoints", err);
 	if (rc == 0)
 		rc = file_mkdir(r->parent, err);
+	if (rc == 0 && write_together(r))
+		rc = shards_meet(r->mesh->save, r->parent, &model.apart, err);
 	if (rc == 0)
 		rc = saver_create(&model, &r->saver, err);
 	if (rc < 0 || !r->first)

@@ -2,10 +2,15 @@
  * What one rank writes of a checkpoint. Part of shards.h. */
 #include "workers/trainer/shards.h"
 
+#include "core/base/file.h"
+#include "workers/trainer/agree.h"
+#include "workers/trainer/files.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 bool shards_are_used(const struct plan_mesh *place)
 {
@@ -67,5 +72,36 @@ int shards_list(const struct hf_weights *w, const struct plan_mesh *place, bool 
 	}
 	*ret = list;
 	*ret_count = count;
+	return 0;
+}
+
+/* Rank 0 leaves a mark, after every rank has removed what an earlier run left of one. */
+int shards_meet(struct comm *others, const char *dir, bool *ret_apart, struct err *err)
+{
+	char mark[FILE_PATH_MAX];
+	uint8_t seen = 0;
+	int64_t ticket = 0;
+	cleanup(freep) uint8_t *all = calloc((size_t)others->size, 1);
+	int rc = all == NULL ? err_set(err, ERR_NO_MEMORY, NULL, "no memory for what ranks see")
+						 : file_join(mark, dir, ".ranks", err);
+	if (rc == 0)
+		(void)unlink(mark);
+	rc = agree_on(others, rc, err);
+	if (rc < 0)
+		return rc;
+	if (others->rank == 0)
+		rc = files_write(mark, "", 0, err);
+	rc = agree_on(others, rc, err);
+	if (rc < 0)
+		return rc;
+	seen = file_exists(mark);
+	const struct comm_args a = { .send = &seen, .recv = all, .count = 1, .type = COMM_BYTES };
+	rc = others->ops->all_gather(others, &a, &ticket, err);
+	if (rc == 0)
+		rc = comm_wait(others, ticket, err);
+	(void)unlink(mark);
+	if (rc < 0)
+		return rc;
+	*ret_apart = memchr(all, 0, (size_t)others->size) != NULL;
 	return 0;
 }

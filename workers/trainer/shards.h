@@ -8,6 +8,7 @@
 #include "core/base/attr.h"
 #include "core/base/err.h"
 #include "workers/engine/engine.h"
+#include "workers/engine/mesh.h"
 #include "workers/trainer/hf_weights.h"
 #include "workers/trainer/manifest.h"
 #include "workers/trainer/safetensors.h"
@@ -24,6 +25,10 @@ bool shards_include(const struct engine_tensor *t, bool lora);
  * that the ranks together write everything once. The data point where w's do. free() it. */
 int shards_list(const struct hf_weights *w, const struct plan_mesh *place, bool lora,
 	struct safetensors_tensor **ret, int *ret_count, struct err *err) must_check;
+
+/* Whether all ranks of the group see one and the same folder under that path, which each of them
+ * has made: several machines may have one each. All ranks call it. */
+int shards_meet(struct comm *others, const char *dir, bool *ret_apart, struct err *err) must_check;
 
 /* How many shards the folder of this manifest has; 0: it is no checkpoint in shards. */
 int shards_count(const struct manifest *m);

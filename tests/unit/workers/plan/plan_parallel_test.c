@@ -35,8 +35,7 @@ static void test_memory_is_the_formulas(void **state)
 	struct job_spec s = gpt2_1558m();
 	for (int zero = 0; zero < STAGES; zero++) {
 		struct plan *p = compile_rank(&s, RANKS, zero, 3);
-		double formula =
-			(whole[zero] + (18 - whole[zero]) / RANKS) * (double)p->parameter_count;
+		double formula = (whole[zero] + (18 - whole[zero]) / RANKS) * (double)p->parameter_count;
 		double bytes = (double)(p->kind_bytes[PLAN_WEIGHTS] + p->kind_bytes[PLAN_GRADIENTS] +
 			p->kind_bytes[PLAN_OPTIMIZER]);
 		if (fabs(bytes / formula - 1) > 0.03)
@@ -82,14 +81,14 @@ static void test_bytes_sent(void **state)
 			2 * 4 * n + 2 * 2 * 2 * n };
 		for (int i = 0; i < p->op_count; i++)
 			sent += p->ops[i].wire_bytes *
-				(p->ops[i].phase == PLAN_OPTIMIZE || p->ops[i].last_micro
-						? 1
-						: (double)p->micro_steps);
-		/* Vectors are fp32; the last layer and the tied embedding are gathered more or less often. */
+				(p->ops[i].phase == PLAN_OPTIMIZE || p->ops[i].last_micro ? 1
+																		  : (double)p->micro_steps);
+		/* Vectors are fp32; the last layer and the tied embedding are gathered more or less often.
+		 */
 		double slack = zero == 3 ? 0.35 : 0.03;
 		if (fabs(sent / (part * want[zero]) - 1) > slack)
-			fail_msg("ZeRO %d: %.4g bytes sent, the formula says %.4g", zero, sent,
-				part * want[zero]);
+			fail_msg(
+				"ZeRO %d: %.4g bytes sent, the formula says %.4g", zero, sent, part * want[zero]);
 		plan_destroy(p);
 	}
 }
@@ -141,8 +140,8 @@ static void check_calls(const struct plan *p, const char *what)
 static void test_nothing_is_touched_before_its_wait(void **state)
 {
 	(void)state;
-	struct job_spec specs[] = { fixture_gpt2(4, 4, 64, 32, 300), fixture_llama(3, 4, 2, 32, 48, 8, 256),
-		fixture_cnn(), fixture_mlp(), fixture_dlrm() };
+	struct job_spec specs[] = { fixture_gpt2(4, 4, 64, 32, 300),
+		fixture_llama(3, 4, 2, 32, 48, 8, 256), fixture_cnn(), fixture_mlp(), fixture_dlrm() };
 	for (size_t i = 0; i < ARRAY_LEN(specs); i++)
 		for (int precision = SPEC_FP32; precision <= SPEC_BF16; precision++)
 			for (int zero = 0; zero < STAGES; zero++) {
@@ -151,9 +150,8 @@ static void test_nothing_is_touched_before_its_wait(void **state)
 				specs[i].precision = (enum spec_precision)precision;
 				specs[i].hyper.batch_size = 16;
 				specs[i].hyper.micro_batch_size = 2;
-				specs[i].parallel = (struct spec_parallel){
-					.data = 4, .zero_stage = zero, .bucket_bytes = 4096
-				};
+				specs[i].parallel =
+					(struct spec_parallel){ .data = 4, .zero_stage = zero, .bucket_bytes = 4096 };
 				struct plan *p = NULL;
 				assert_int_equal(plan_compile_rank(&specs[i], NULL, 2, &p, &err), 0);
 				check_calls(p, what);
