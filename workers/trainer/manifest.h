@@ -10,9 +10,9 @@
 #include <stdint.h>
 
 enum {
-	MANIFEST_FILES_MAX = 63, /* with the manifest, what an agent uploads for one folder */
+	MANIFEST_FILES_MAX = 319, /* with the manifest, what an agent uploads for one folder */
 	MANIFEST_NAME_MAX = 128,
-	MANIFEST_BYTES_MAX = 64 * 1024,
+	MANIFEST_BYTES_MAX = 128 * 1024,
 };
 #define MANIFEST_NAME "manifest.json"
 
