@@ -10,6 +10,8 @@ enum { STAGES = 4, RANKS = 8 };
 static struct plan *compile_rank(struct job_spec *s, int data, int zero, int rank)
 {
 	struct plan *p = NULL;
+	if (s->hyper.batch_size % (data * s->hyper.micro_batch_size))
+		s->hyper.batch_size = data * s->hyper.micro_batch_size;
 	s->parallel = (struct spec_parallel){ .data = data, .zero_stage = zero };
 	int rc = plan_compile_rank(s, NULL, rank, &p, &err);
 	if (rc)
@@ -40,6 +42,29 @@ static void test_memory_is_the_formulas(void **state)
 			p->kind_bytes[PLAN_OPTIMIZER]);
 		if (fabs(bytes / formula - 1) > 0.03)
 			fail_msg("ZeRO %d: %.4g bytes of state, the formula says %.4g", zero, bytes, formula);
+		plan_destroy(p);
+	}
+}
+
+/* LoRA: 2 bytes of each frozen weight, of which stage 3 keeps a part, and 18 of each trained one. */
+static void test_frozen_weights_are_cut(void **state)
+{
+	(void)state;
+	struct job_spec s = fixture_llama(32, 32, 32, 4096, 11008, 4096, 32000);
+	s.task = SPEC_FINE_TUNE;
+	s.data.format = SPEC_FORMAT_JSONL;
+	s.precision = SPEC_BF16;
+	s.hyper.batch_size = RANKS;
+	s.hyper.micro_batch_size = 1;
+	s.lora = (struct spec_lora){ .rank = 16, .alpha = 32, .target = { "q_proj", "v_proj" },
+		.target_count = 2 };
+	for (int zero = 0; zero < STAGES; zero++) {
+		struct plan *p = compile_rank(&s, RANKS, zero, 7);
+		double frozen = (double)(p->parameter_count - p->trained_count);
+		double formula = 2 * frozen / (zero == 3 ? RANKS : 1);
+		if (fabs((double)p->kind_bytes[PLAN_WEIGHTS] / formula - 1) > 0.03)
+			fail_msg("ZeRO %d: %.4g bytes of weights, the formula says %.4g", zero,
+				(double)p->kind_bytes[PLAN_WEIGHTS], formula);
 		plan_destroy(p);
 	}
 }
@@ -91,6 +116,42 @@ static void test_bytes_sent(void **state)
 				"ZeRO %d: %.4g bytes sent, the formula says %.4g", zero, sent, part * want[zero]);
 		plan_destroy(p);
 	}
+}
+
+static int count_calls(const struct plan *p, enum plan_op_kind kind)
+{
+	int n = 0;
+	for (int i = 0; i < p->optimize_begin; i++)
+		n += p->ops[i].kind == kind;
+	return n;
+}
+
+/* A layer of the 1.5B is larger than PLAN_BUCKET_BYTES, so each is reduced by itself, as soon as it
+ * is there; those of a small model share one piece. */
+static void test_pieces_of_gradients(void **state)
+{
+	(void)state;
+	struct job_spec large = gpt2_1558m(), small = fixture_gpt2(4, 4, 64, 32, 300);
+	for (int zero = 0; zero < 3; zero++) {
+		enum plan_op_kind kind = zero == 0 ? PLAN_OP_ALL_REDUCE : PLAN_OP_REDUCE_SCATTER;
+		struct plan *p = compile_rank(&large, RANKS, zero, 0);
+		assert_in_range(count_calls(p, kind), 48, 52);
+		plan_destroy(p);
+		p = compile_rank(&small, RANKS, zero, 0);
+		assert_int_equal(count_calls(p, kind), 1);
+		plan_destroy(p);
+	}
+}
+
+/* Stage 3: the embedding, each layer and the head in the forward pass; in the backward pass each
+ * layer but the last, which is still there. */
+static void test_each_layer_is_gathered_twice(void **state)
+{
+	(void)state;
+	struct job_spec s = fixture_llama(5, 4, 2, 32, 48, 8, 256);
+	struct plan *p = compile_rank(&s, RANKS, 3, 0);
+	assert_int_equal(count_calls(p, PLAN_OP_ALL_GATHER), 1 + 5 + 1 + 4);
+	plan_destroy(p);
 }
 
 static bool is_call(const struct plan_op *op)
@@ -210,7 +271,10 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_memory_is_the_formulas),
+		cmocka_unit_test(test_frozen_weights_are_cut),
 		cmocka_unit_test(test_scratch_is_a_few_layers),
+		cmocka_unit_test(test_pieces_of_gradients),
+		cmocka_unit_test(test_each_layer_is_gathered_twice),
 		cmocka_unit_test(test_bytes_sent),
 		cmocka_unit_test(test_nothing_is_touched_before_its_wait),
 		cmocka_unit_test(test_refusals),
