@@ -46,7 +46,8 @@ def spec_of(case, ranks, steps):
         "hyperparameters": {"max_steps": steps, "batch_size": batch, "learning_rate": 3e-4,
                             "micro_batch_size": micro if ranks > 1 else "auto"},
         "precision": precision,
-        "parallelism": {"data": ranks, "tensor": 1, "pipeline": 1, "zero_stage": zero if ranks > 1 else 0},
+        "parallelism": {"data": ranks, "tensor": 1, "pipeline": 1,
+                        "zero_stage": zero if ranks > 1 else 0},
         "resources": {"instance_type": "cpu-dev", "count": ranks},
     }
 
@@ -55,12 +56,13 @@ def tokens_per_second(case, ranks, threads, steps, folder):
     """The median over the steps of one run."""
     spec = Path(folder, "spec.json")
     spec.write_text(json.dumps(spec_of(case, ranks, steps)))
-    command = [TRAINER, "run", spec, "--data", f"training_file={folder}/text", "--threads", str(threads),
-               "--out", f"{folder}/out-{ranks}"]
+    command = [TRAINER, "run", spec, "--data", f"training_file={folder}/text",
+               "--threads", str(threads), "--out", f"{folder}/out-{ranks}"]
     if ranks > 1:
         command += ["--ranks", str(ranks)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
-    rates = [m["tokens_per_second"] for m in map(json.loads, done.stdout.splitlines()) if m["t"] == "step"]
+    told = map(json.loads, done.stdout.splitlines())
+    rates = [line["tokens_per_second"] for line in told if line["t"] == "step"]
     return statistics.median(rates[SKIPPED:])
 
 
@@ -84,7 +86,8 @@ def main():
             "value": statistics.median(many), "peer": f"1 rank x {options.ranks} threads",
             "peer_value": statistics.median(one),
             "ratio": statistics.median(m / o for m, o in zip(many, one)),
-            "conditions": f"{os.cpu_count()} cores, rounds in turns: {options.rounds}, medians of steps",
+            "conditions": f"{os.cpu_count()} cores, rounds in turns: {options.rounds}, "
+                          "medians of steps",
         }), flush=True)
 
 

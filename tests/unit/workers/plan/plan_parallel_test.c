@@ -46,7 +46,8 @@ static void test_memory_is_the_formulas(void **state)
 	}
 }
 
-/* LoRA: 2 bytes of each frozen weight, of which stage 3 keeps a part, and 18 of each trained one. */
+/* LoRA: 2 bytes of each frozen weight, of which stage 3 keeps a part, and 18 of each trained one.
+ */
 static void test_frozen_weights_are_cut(void **state)
 {
 	(void)state;
@@ -56,8 +57,9 @@ static void test_frozen_weights_are_cut(void **state)
 	s.precision = SPEC_BF16;
 	s.hyper.batch_size = RANKS;
 	s.hyper.micro_batch_size = 1;
-	s.lora = (struct spec_lora){ .rank = 16, .alpha = 32, .target = { "q_proj", "v_proj" },
-		.target_count = 2 };
+	s.lora = (struct spec_lora){
+		.rank = 16, .alpha = 32, .target = { "q_proj", "v_proj" }, .target_count = 2
+	};
 	for (int zero = 0; zero < STAGES; zero++) {
 		struct plan *p = compile_rank(&s, RANKS, zero, 7);
 		double frozen = (double)(p->parameter_count - p->trained_count);
