@@ -6,7 +6,7 @@
 enum { ZERO_STAGE_MAX = 3 };
 
 /* What this version does not train yet: the one place that says so. */
-static void check_built(struct json_obj *part, const struct spec_parallel *p, int64_t count)
+static void check_built(struct json_obj *part, const struct spec_parallel *p)
 {
 	if (part->code)
 		return;
@@ -16,11 +16,6 @@ static void check_built(struct json_obj *part, const struct spec_parallel *p, in
 	else if (p->pipeline > 1)
 		json_obj_fail(part, ERR_INVALID_VALUE, "pipeline",
 			"%s.pipeline: this version shares a job by data only, so it can only be 1", part->path);
-	else if (p->zero_stage > 0 && count > 1)
-		json_obj_fail(part, ERR_INVALID_VALUE, "zero_stage",
-			"%s.zero_stage: in this version every device keeps the whole state, so it can only be "
-			"0",
-			part->path);
 }
 
 /* What is not given of data is what the other axes leave over. */
@@ -57,7 +52,7 @@ void spec_json_parallel_read(struct json_obj *o, struct job_spec *spec)
 	json_obj_i64(&part, "tensor", 1, SPEC_DEVICES_MAX, &p.tensor);
 	json_obj_i64(&part, "pipeline", 1, SPEC_DEVICES_MAX, &p.pipeline);
 	json_obj_i64(&part, "zero_stage", 0, ZERO_STAGE_MAX, &p.zero_stage);
-	check_built(&part, &p, spec->device_count);
+	check_built(&part, &p);
 	settle_data(&part, &p, spec->device_count);
 	if (p.data == 1) /* there is nobody to share the state with: all stages are the same */
 		p.zero_stage = 0;

@@ -27,8 +27,8 @@ enum {
 	RETRY_MAX_MS = 5000,
 	NAP_MS = 100,
 	BAD_CONTENT_TRIES = 3,
-	MANIFEST_MAX = 64 * 1024,
-	FILES_MAX = 64,
+	MANIFEST_MAX = 128 * 1024,
+	FILES_MAX = 320, /* a shard of each of 256 ranks, and what is small */
 	LISTING_MAX = 1024 * 1024,
 	TOKENIZER_MAX = 64 * 1024 * 1024,
 };

@@ -123,6 +123,7 @@ struct engine_tensor {
 	 * where the plan does not cut the parameter. bytes are theirs. */
 	int64_t begin, count;
 	int64_t bytes;
+	bool alike; /* every rank keeps all of it, with the same bits */
 	void *data;
 };
 int engine_tensor_count(const struct engine *e);

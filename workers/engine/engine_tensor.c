@@ -109,6 +109,7 @@ void engine_tensor_at(struct engine *e, int i, struct engine_tensor *ret)
 		.begin = s->piece.begin,
 		.count = s->piece.count,
 		.bytes = s->piece.count * plan_type_bytes(type),
+		.alike = p->bucket < 0,
 		.data = engine_piece_data(e, &s->piece) };
 	memcpy(ret->shape, p->shape, sizeof(ret->shape));
 	snprintf(ret->name, sizeof(ret->name), "%s%s", s->prefix, p->name);

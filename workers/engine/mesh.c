@@ -40,6 +40,8 @@ int mesh_open(
 	snprintf(name, sizeof(name), "pipeline-d%d-t%d", p->data_rank, p->tensor_rank);
 	if (rc == 0)
 		rc = join(o, name, p->pipeline_rank, p->pipeline, &m->pipeline, err);
+	if (rc == 0)
+		rc = join(o, "save", plan_mesh_rank(p), plan_mesh_size(p), &m->save, err);
 	if (rc < 0)
 		return rc;
 	*ret = take_ptr(m);
@@ -48,7 +50,7 @@ int mesh_open(
 
 void mesh_abort(struct mesh *m, const char *reason)
 {
-	struct comm *const all[] = { m->world, m->data, m->tensor, m->pipeline };
+	struct comm *const all[] = { m->world, m->data, m->tensor, m->pipeline, m->save };
 	for (size_t i = 0; i < ARRAY_LEN(all); i++)
 		if (all[i] != NULL)
 			comm_abort(all[i], reason);
@@ -58,6 +60,7 @@ void mesh_close(struct mesh *m)
 {
 	if (m == NULL)
 		return;
+	comm_close(m->save);
 	comm_close(m->pipeline);
 	comm_close(m->tensor);
 	comm_close(m->data);

@@ -12,10 +12,11 @@
 #include <stdint.h>
 
 /* Each is a group of one where its axis has one rank. Ranks of a group are in the order of their
- * place on the axis; those of world by rank. */
+ * place on the axis; those of world by rank. save has the same ranks as world: checkpoints are
+ * written beside the steps, on another thread, and calls of one group come in one order. */
 struct mesh {
 	struct plan_mesh place;
-	struct comm *world, *data, *tensor, *pipeline;
+	struct comm *world, *data, *tensor, *pipeline, *save;
 };
 
 struct mesh_options {

@@ -75,9 +75,9 @@ struct opened {
 };
 
 /* What the first rank that failed said. */
-static int first_failure(const struct mesh *m, const struct opened *all, struct err *err)
+static int first_failure(int size, const struct opened *all, struct err *err)
 {
-	for (int r = 0; r < m->world->size; r++) {
+	for (int r = 0; r < size; r++) {
 		const struct opened *o = &all[r];
 		if (o->code == 0)
 			continue;
@@ -88,11 +88,10 @@ static int first_failure(const struct mesh *m, const struct opened *all, struct 
 	return 0;
 }
 
-int agree_opened(struct mesh *m, int rc, struct err *err)
+int agree_on(struct comm *c, int rc, struct err *err)
 {
-	if (m == NULL)
+	if (c == NULL)
 		return rc;
-	struct comm *c = m->world;
 	struct opened mine = { .code = rc };
 	cleanup(freep) struct opened *all = calloc((size_t)c->size, sizeof(*all));
 	if (all == NULL)
@@ -108,5 +107,25 @@ int agree_opened(struct mesh *m, int rc, struct err *err)
 	int met = c->ops->all_gather(c, &a, &ticket, err);
 	if (met == 0)
 		met = comm_wait(c, ticket, err);
-	return met < 0 ? met : first_failure(m, all, err);
+	return met < 0 ? met : first_failure(c->size, all, err);
+}
+
+int agree_opened(struct mesh *m, int rc, struct err *err)
+{
+	return agree_on(m != NULL ? m->world : NULL, rc, err);
+}
+
+int agree_first(struct comm *c, bool *value, struct err *err)
+{
+	if (c == NULL)
+		return 0;
+	uint8_t word = *value;
+	int64_t ticket = 0;
+	const struct comm_args a = { .recv = &word, .count = 1, .type = COMM_BYTES };
+	int rc = c->ops->broadcast(c, &a, &ticket, err);
+	if (rc == 0)
+		rc = comm_wait(c, ticket, err);
+	if (rc == 0)
+		*value = word != 0;
+	return rc;
 }

@@ -27,6 +27,11 @@ int agree_step(struct mesh *m, struct agree_say *say, void (*waiting)(void *ctx)
 /* Rank 0, busy with something that the others have no part in: they go on waiting. An error comes
  * again with the next agree_step. */
 void agree_wait(struct mesh *m);
+/* The same for any work that all ranks of a group have a part in: the first failure, in the order
+ * of ranks, is everybody's. c NULL: alone. */
+int agree_on(struct comm *c, int rc, struct err *err) must_check;
+/* What rank 0 has decided. */
+int agree_first(struct comm *c, bool *value, struct err *err) must_check;
 /* All ranks are ready for the first step, or none is: rc and err are how it went on this rank, and
  * then, if it went wrong anywhere, what is wrong on the first such rank. */
 int agree_opened(struct mesh *m, int rc, struct err *err) must_check;

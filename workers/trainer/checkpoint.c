@@ -4,7 +4,10 @@
 #include "workers/trainer/checkpoint.h"
 
 #include "core/json/writer.h"
+#include "workers/trainer/agree.h"
+#include "workers/trainer/gather.h"
 #include "workers/trainer/safetensors.h"
+#include "workers/trainer/shards.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,14 +17,19 @@ enum { STATE_TEXT_MAX = 64 * 1024 };
 
 struct checkpoint {
 	struct hf_model model;
-	struct hf_weights weights;            /* running statistics point into `kept` */
-	char *kept;                           /* copies of the running statistics */
-	void **live;                          /* by tensor: where a copied one lies in the engine */
-	struct safetensors_tensor *optimizer; /* moments and averages */
-	int optimizer_count;
+	struct hf_weights weights; /* running statistics point into `kept` */
+	char *kept;                /* copies of the running statistics */
+	void **live;               /* by tensor: where a copied one lies in the engine */
+	struct comm *others;       /* ranks that keep a part each; NULL: none do */
+	struct gather *gather;     /* they are apart: all goes to rank 0; otherwise NULL */
+	/* What optimizer.safetensors has, moments and averages; or all that this rank's shard has. */
+	struct safetensors_tensor *list;
+	int list_count;
 	struct engine_state state;
 	struct summary_metrics metrics;
 	struct folder folder;
+	int code; /* with others: what has gone wrong here, until they are told */
+	struct err err;
 };
 
 void checkpoint_name(int64_t step, char ret_name[static CHECKPOINT_NAME_MAX])
@@ -54,19 +62,19 @@ static int keep_statistics(struct checkpoint *c, struct err *err)
 
 static int list_optimizer(struct checkpoint *c, struct err *err)
 {
-	c->optimizer = calloc((size_t)c->weights.count + 1, sizeof(*c->optimizer));
-	if (c->optimizer == NULL)
+	c->list = calloc((size_t)c->weights.count + 1, sizeof(*c->list));
+	if (c->list == NULL)
 		return err_set(err, ERR_NO_MEMORY, NULL, "no memory to list the optimizer's tensors");
 	for (int i = 0; i < c->weights.count; i++) {
 		const struct engine_tensor *t = &c->weights.list[i];
 		if (t->kind == ENGINE_PARAMETER)
 			continue;
-		struct safetensors_tensor *s = &c->optimizer[c->optimizer_count++];
+		struct safetensors_tensor *s = &c->list[c->list_count++];
 		snprintf(s->name, sizeof(s->name), "%s", t->name);
 		snprintf(s->dtype, sizeof(s->dtype), "%s", t->dtype);
 		s->rank = t->rank;
 		memcpy(s->shape, t->shape, sizeof(t->shape[0]) * (size_t)t->rank);
-		s->bytes = t->bytes;
+		s->bytes = hf_weights_elements(t) * plan_type_bytes(t->type);
 		s->data = t->data;
 	}
 	return 0;
@@ -75,13 +83,20 @@ static int list_optimizer(struct checkpoint *c, struct err *err)
 int checkpoint_create(const struct hf_model *m, struct checkpoint **ret, struct err *err)
 {
 	cleanup(checkpoint_destroyp) struct checkpoint *c = calloc(1, sizeof(*c));
+	const struct plan_mesh *place = &m->plan->mesh;
 	if (c == NULL)
 		return err_set(err, ERR_NO_MEMORY, NULL, "no memory for a checkpoint");
 	c->model = *m;
+	if (shards_are_used(place))
+		c->others = m->mesh->save;
 	int rc = hf_weights_of(m->engine, &c->weights, err);
 	if (rc == 0)
 		rc = keep_statistics(c, err);
-	if (rc == 0)
+	if (rc == 0 && c->others != NULL && m->apart)
+		rc = gather_create(m->mesh, &c->weights, &c->gather, err);
+	if (rc == 0 && c->others != NULL && !m->apart)
+		rc = shards_list(&c->weights, place, m->spec->lora.rank > 0, &c->list, &c->list_count, err);
+	else if (rc == 0)
 		rc = list_optimizer(c, err);
 	if (rc < 0)
 		return rc;
@@ -96,7 +111,8 @@ void checkpoint_destroy(struct checkpoint *c)
 	hf_weights_finish(&c->weights);
 	free(c->kept);
 	free(c->live);
-	free(c->optimizer);
+	free(c->list);
+	gather_destroy(c->gather);
 	free(c);
 }
 
@@ -104,6 +120,17 @@ void checkpoint_destroyp(struct checkpoint **c)
 {
 	checkpoint_destroy(*c);
 	*c = NULL;
+}
+
+void checkpoint_abort(struct checkpoint *c, const char *reason)
+{
+	if (c->others != NULL)
+		comm_abort(c->others, reason);
+}
+
+static bool is_first(const struct checkpoint *c)
+{
+	return c->others == NULL || c->others->rank == 0;
 }
 
 /* ------------------------------------------------------------------------------ the three steps */
@@ -118,17 +145,82 @@ int checkpoint_begin(struct checkpoint *c, const struct summary_metrics *metrics
 	for (int i = 0; i < c->weights.count; i++)
 		if (c->live[i] != NULL)
 			memcpy(c->weights.list[i].data, c->live[i], (size_t)c->weights.list[i].bytes);
-	return folder_begin(&c->folder, parent, ".writing", name, c->state.step, err);
+	int (*const place)(struct folder *, const char *, const char *, const char *, int64_t,
+		struct err *) = is_first(c) ? folder_begin : folder_place;
+	c->err = (struct err){ 0 };
+	c->code = place(&c->folder, parent, ".writing", name, c->state.step, &c->err);
+	if (c->code < 0 && c->others == NULL) {
+		*err = c->err;
+		return c->code;
+	}
+	return 0; /* the others are told first */
+}
+
+/* The own shard, once rank 0 has made the folder. */
+static int copy_shard(struct checkpoint *c, struct err *err)
+{
+	char name[MANIFEST_NAME_MAX], path[FILE_PATH_MAX];
+	*err = c->err;
+	int rc = agree_on(c->others, c->code, err);
+	if (rc < 0)
+		return rc;
+	shards_name(c->others->rank, c->others->size, name);
+	c->code = file_join(path, c->folder.hidden, name, &c->err);
+	if (c->code == 0)
+		c->code = safetensors_write(path, c->list, c->list_count, &c->err);
+	return 0; /* the others are told in checkpoint_publish */
+}
+
+static int next_bytes(
+	void *ctx, int i, int64_t at, const void **ret, int64_t *ret_bytes, struct err *err)
+{
+	const struct checkpoint *c = ctx;
+	int first = c->weights.count - c->list_count; /* parameters come before all else */
+	if (c->gather != NULL)
+		return gather_next(c->gather, first + i, at, ret, ret_bytes, err);
+	*ret = (const char *)c->list[i].data + at;
+	*ret_bytes = c->list[i].bytes - at;
+	return 0;
+}
+
+/* Whole files, of what lies here or comes from the others. */
+static int write_files(struct checkpoint *c, struct err *err)
+{
+	char path[FILE_PATH_MAX];
+	int64_t batches = hf_model_batches(&c->model, c->state.step);
+	int rc = hf_model_weights(&c->model, &c->weights, batches, c->gather, &c->folder, err);
+	if (rc == 0)
+		rc = folder_add(&c->folder, "optimizer.safetensors", path, err);
+	return rc < 0 ? rc : safetensors_write_from(path, c->list, c->list_count, next_bytes, c, err);
+}
+
+static int send_files(struct checkpoint *c, struct err *err)
+{
+	int64_t batches = hf_model_batches(&c->model, c->state.step);
+	int rc = hf_model_weights(&c->model, &c->weights, batches, c->gather, NULL, err);
+	for (int i = c->weights.count - c->list_count; i < c->weights.count && rc == 0; i++)
+		rc = gather_send(c->gather, i, err);
+	return rc;
+}
+
+/* The others wait for each byte: what fails on one ends it for all. */
+static int copy_together(struct checkpoint *c, struct err *err)
+{
+	*err = c->err;
+	int rc = agree_on(c->others, c->code, err);
+	if (rc < 0)
+		return rc;
+	rc = is_first(c) ? write_files(c, err) : send_files(c, err);
+	if (rc < 0)
+		comm_abort(c->others, "the checkpoint could not be written");
+	return rc;
 }
 
 int checkpoint_copy(struct checkpoint *c, struct err *err)
 {
-	char path[FILE_PATH_MAX];
-	int64_t batches = c->state.step * c->model.plan->micro_steps;
-	int rc = hf_model_weights(&c->model, &c->weights, batches, &c->folder, err);
-	if (rc == 0)
-		rc = folder_add(&c->folder, "optimizer.safetensors", path, err);
-	return rc < 0 ? rc : safetensors_write(path, c->optimizer, c->optimizer_count, err);
+	if (c->others == NULL)
+		return write_files(c, err);
+	return c->gather != NULL ? copy_together(c, err) : copy_shard(c, err);
 }
 
 static int add_state(struct checkpoint *c, struct err *err)
@@ -155,12 +247,55 @@ static int add_state(struct checkpoint *c, struct err *err)
 	return folder_add_text(&c->folder, "state.json", &text, err);
 }
 
-int checkpoint_publish(struct checkpoint *c, struct err *err)
+/* What is small, and the manifest; rank 0. */
+static int publish(struct checkpoint *c, struct err *err)
 {
 	int rc = hf_model_describe(&c->model, &c->folder, err);
 	if (rc == 0)
 		rc = add_state(c, err);
 	return rc < 0 ? rc : folder_publish(&c->folder, err);
+}
+
+/* Each rank has synced and hashed what it wrote before rank 0 hears of it: the manifest only lists
+ * what is on the disk. */
+static int gather_shards(struct checkpoint *c, struct err *err)
+{
+	const int size = c->others->size;
+	struct manifest_file own = { 0 };
+	int64_t ticket = 0;
+	cleanup(freep) struct manifest_file *all = calloc((size_t)size, sizeof(*all));
+	if (all == NULL && c->code == 0)
+		c->code = err_set(&c->err, ERR_NO_MEMORY, NULL, "no memory for the list of shards");
+	shards_name(c->others->rank, size, own.name);
+	if (c->code == 0)
+		c->code = manifest_seal_file(&own, c->folder.hidden, &c->err);
+	*err = c->err;
+	int rc = agree_on(c->others, c->code, err);
+	if (rc < 0)
+		return rc;
+	const struct comm_args a = {
+		.send = &own, .recv = all, .count = sizeof(own), .type = COMM_BYTES
+	};
+	rc = c->others->ops->all_gather(c->others, &a, &ticket, err);
+	if (rc == 0)
+		rc = comm_wait(c->others, ticket, err);
+	for (int r = 0; r < size && rc == 0 && is_first(c); r++)
+		c->code =
+			c->code < 0 ? c->code : manifest_add_sealed(&c->folder.manifest, &all[r], &c->err);
+	return rc;
+}
+
+int checkpoint_publish(struct checkpoint *c, struct err *err)
+{
+	if (c->others == NULL)
+		return publish(c, err);
+	int rc = c->gather != NULL ? 0 : gather_shards(c, err);
+	if (rc < 0)
+		return rc;
+	if (is_first(c) && c->code == 0)
+		c->code = publish(c, &c->err);
+	*err = c->err;
+	return agree_on(c->others, c->code, err);
 }
 
 int checkpoint_write(const struct hf_model *m, const struct summary_metrics *metrics,

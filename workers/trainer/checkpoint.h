@@ -15,7 +15,13 @@
 
 #include <stdint.h>
 
-/* One at a time of one engine; its memory is a list of tensors, and copies of the running
+/* Where ranks keep a part of the state each, each of them writes a shard of its own (shards.h) in
+ * place of the weights' and the optimizer's files: nobody gathers. (Ranks that see no folder in
+ * common send what they keep to rank 0, a block at a time, which writes those files.) All ranks
+ * then make the calls below, equally often, and the folder is there once all have synced what they
+ * wrote.
+ *
+ * One at a time of one engine; its memory is a list of tensors, and copies of the running
  * statistics (a few vectors). Weights and optimizer state are never copied. */
 struct checkpoint;
 /* The model is copied, what it points to is borrowed. */
@@ -23,6 +29,8 @@ int checkpoint_create(
 	const struct hf_model *m, struct checkpoint **ret, struct err *err) must_check;
 void checkpoint_destroy(struct checkpoint *c);
 void checkpoint_destroyp(struct checkpoint **c);
+/* Any thread: the steps below end soon, with CANCELLED, instead of waiting for other ranks. */
+void checkpoint_abort(struct checkpoint *c, const char *reason);
 
 /* Between two steps: takes down the engine's state, the metrics and what the forward pass of the
  * next step changes (running statistics). Cheap. <parent>/step-<N> is what will be; parent exists.
@@ -32,17 +40,19 @@ int checkpoint_begin(struct checkpoint *c, const struct summary_metrics *metrics
 /* Any thread: writes the tensors, without waiting for the disk. Until it returns, nothing may
  * update weights, moments or averages. */
 int checkpoint_copy(struct checkpoint *c, struct err *err) must_check;
-/* Any thread: the small files; syncs, hashes, publishes. Reads nothing of the engine. */
+/* Any thread: the small files; syncs, hashes, publishes. Reads nothing of the engine. With shards,
+ * what has gone wrong in the first two steps on any rank is an error of this one on all. */
 int checkpoint_publish(struct checkpoint *c, struct err *err) must_check;
 
 /* Writes and publishes <parent>/step-<N>, in place of one that another run left. parent exists. */
 int checkpoint_write(const struct hf_model *m, const struct summary_metrics *metrics,
 	const char *parent, int64_t *ret_step, struct err *err) must_check;
-/* Verifies the manifest, then loads weights, optimizer and state; with LoRA the base must be there
- * already. INVALID_DATA unless everything is there and fits the plan; the engine is then not to be
- * used. */
-int checkpoint_restore(struct engine *e, const struct job_spec *spec, const char *dir,
-	struct summary_metrics *ret_metrics, struct err *err) must_check;
+/* Verifies the manifest, then loads weights, optimizer and state, of which each rank reads what it
+ * keeps: the ranks that saved may have been any others. With LoRA the base must be there already.
+ * INVALID_DATA, on all ranks, unless everything is there and fits the plan; the engine is then not
+ * to be used. mesh NULL: alone. */
+int checkpoint_restore(struct engine *e, struct mesh *mesh, const struct job_spec *spec,
+	const char *dir, struct summary_metrics *ret_metrics, struct err *err) must_check;
 
 /* The name of a step's folder ("step-400"). */
 enum { CHECKPOINT_NAME_MAX = 32 };

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Loading a checkpoint: the manifest first, then every tensor by name, type and shape, then the
- * state. Part of checkpoint.h. */
+ * Loading a checkpoint: the manifest first, then what this rank keeps of every tensor, by name,
+ * type and shape, then the state. Part of checkpoint.h. */
 #include "workers/trainer/checkpoint.h"
 
 #include "core/json/reader.h"
+#include "workers/trainer/agree.h"
 #include "workers/trainer/safetensors.h"
+#include "workers/trainer/shards.h"
 
 #include <float.h>
 #include <stdio.h>
@@ -31,11 +33,13 @@ static int restore_optimizer(const struct hf_weights *w, const char *dir, struct
 		const struct safetensors_tensor *s = safetensors_find(file, t->name);
 		if (s == NULL)
 			return err_set(err, ERR_INVALID_DATA, t->name, "%s lacks the tensor %s", name, t->name);
-		if (strcmp(s->dtype, t->dtype) != 0 || s->rank != t->rank || s->bytes != t->bytes ||
+		if (strcmp(s->dtype, t->dtype) != 0 || s->rank != t->rank ||
 			memcmp(s->shape, t->shape, sizeof(t->shape[0]) * (size_t)t->rank) != 0)
 			return err_set(err, ERR_INVALID_DATA, t->name,
 				"%s: the type or shape of %s is not the model's", name, t->name);
-		memcpy(t->data, s->data, (size_t)t->bytes);
+		if (t->count > 0)
+			memcpy(t->data, (const char *)s->data + t->begin * plan_type_bytes(t->type),
+				(size_t)t->bytes);
 	}
 	if (safetensors_count(file) != wanted)
 		return err_set(err, ERR_INVALID_DATA, NULL, "%s has %d tensors, the model needs %d", name,
@@ -78,61 +82,93 @@ static int read_state(
 	return rc < 0 ? rc : summary_read_metrics(metrics, m, err);
 }
 
-static bool listed(const struct manifest *m, const char *name)
-{
-	for (int i = 0; i < m->count; i++)
-		if (strcmp(m->files[i].name, name) == 0)
-			return true;
-	return false;
-}
-
 /* What is loaded must have been vouched for: the weights in one file, or an index and no such file.
  * Shards that the index names are checked with it. */
 static int check_listed(
 	const struct manifest *m, const char *dir, const char *stem, struct err *err)
 {
-	static const char *const needed[] = { "optimizer.safetensors", "state.json" };
+	static const char *const needed[] = { "state.json", "optimizer.safetensors" };
+	const bool shards = shards_count(m) > 0;
 	char one[64], index[64], path[FILE_PATH_MAX];
 	snprintf(one, sizeof(one), "%s.safetensors", stem);
 	snprintf(index, sizeof(index), "%s.safetensors.index.json", stem);
-	for (size_t i = 0; i < ARRAY_LEN(needed); i++)
-		if (!listed(m, needed[i]))
+	for (size_t i = 0; i < (shards ? 1 : ARRAY_LEN(needed)); i++)
+		if (manifest_find(m, needed[i]) == NULL)
 			return err_set(
 				err, ERR_INVALID_DATA, NULL, "the checkpoint's manifest lacks %s", needed[i]);
 	int rc = file_join(path, dir, one, err);
-	if (rc < 0 || listed(m, one))
+	if (rc < 0 || shards || manifest_find(m, one) != NULL)
 		return rc;
-	if (!listed(m, index) || file_exists(path))
+	if (manifest_find(m, index) == NULL || file_exists(path))
 		return err_set(err, ERR_INVALID_DATA, NULL, "the checkpoint's manifest lacks %s", one);
 	return 0;
 }
 
-int checkpoint_restore(struct engine *e, const struct job_spec *spec, const char *dir,
-	struct summary_metrics *ret_metrics, struct err *err)
+/* The ranks share the work of hashing all files; each of them hears what is wrong with any. */
+static int verify(
+	const char *dir, struct mesh *mesh, const char *stem, struct manifest *m, struct err *err)
+{
+	struct comm *others = mesh != NULL ? mesh->save : NULL;
+	const int rank = others != NULL ? others->rank : 0, size = others != NULL ? others->size : 1;
+	int rc = manifest_read(dir, m, err);
+	if (rc == 0)
+		rc = check_listed(m, dir, stem, err);
+	for (int i = rank; rc == 0 && i < m->count; i += size)
+		rc = manifest_check_file(dir, &m->files[i], err);
+	return agree_on(others, rc, err);
+}
+
+/* Weights, moments and averages, from the pieces of those ranks that saved. */
+static int restore_shards(const struct hf_weights *w, const char *dir, const struct manifest *m,
+	bool lora, struct err *err)
+{
+	cleanup(shards_closep) struct shards *s = NULL;
+	int rc = shards_open(dir, m, &s, err);
+	for (int i = 0; i < w->count && rc == 0; i++)
+		if (shards_include(&w->list[i], lora))
+			rc = shards_load(s, &w->list[i], err);
+	return rc < 0 ? rc : shards_check_used(s, err);
+}
+
+static int restore_files(
+	const struct hf_weights *w, const struct job_spec *spec, const char *dir, struct err *err)
+{
+	int rc = hf_weights_read(w, dir, hf_model_stem(spec), &spec->model, spec->lora.rank > 0, err);
+	return rc < 0 ? rc : restore_optimizer(w, dir, err);
+}
+
+/* What this rank keeps, and the state. */
+static int restore(struct engine *e, const struct job_spec *spec, const char *dir,
+	const struct manifest *m, struct engine_state *state, struct summary_metrics *metrics,
+	struct err *err)
+{
+	cleanup(hf_weights_finish) struct hf_weights w = { 0 };
+	int rc = hf_weights_of(e, &w, err);
+	if (rc == 0)
+		rc = shards_count(m) > 0 ? restore_shards(&w, dir, m, spec->lora.rank > 0, err)
+								 : restore_files(&w, spec, dir, err);
+	if (rc == 0)
+		rc = read_state(dir, state, metrics, err);
+	if (rc == 0 && state->step != m->step)
+		rc =
+			err_set(err, ERR_INVALID_DATA, NULL, "state.json is of step %lld, the manifest of %lld",
+				(long long)state->step, (long long)m->step);
+	return rc;
+}
+
+int checkpoint_restore(struct engine *e, struct mesh *mesh, const struct job_spec *spec,
+	const char *dir, struct summary_metrics *ret_metrics, struct err *err)
 {
 	struct manifest manifest;
 	struct engine_state state = { 0 };
 	struct summary_metrics metrics = { 0 };
-	cleanup(hf_weights_finish) struct hf_weights w = { 0 };
-	const char *stem = hf_model_stem(spec);
-	int rc = manifest_verify(dir, &manifest, err);
-	if (rc == 0)
-		rc = check_listed(&manifest, dir, stem, err);
-	if (rc == 0)
-		rc = hf_weights_of(e, &w, err);
-	if (rc == 0)
-		rc = hf_weights_read(&w, dir, stem, &spec->model, spec->lora.rank > 0, err);
-	if (rc == 0)
-		rc = restore_optimizer(&w, dir, err);
-	if (rc == 0)
-		rc = read_state(dir, &state, &metrics, err);
+	int rc = verify(dir, mesh, hf_model_stem(spec), &manifest, err);
 	if (rc < 0)
 		return rc;
-	if (state.step != manifest.step)
-		return err_set(err, ERR_INVALID_DATA, NULL,
-			"state.json is of step %lld, the manifest of %lld", (long long)state.step,
-			(long long)manifest.step);
-	rc = engine_parameters_changed(e, err);
+	rc = restore(e, spec, dir, &manifest, &state, &metrics, err);
+	rc = agree_on(mesh != NULL ? mesh->save : NULL, rc, err);
+	if (rc == 0)
+		rc = engine_parameters_changed(e, err);
 	if (rc == 0)
 		rc = engine_state_set(e, &state, err);
 	if (rc == 0)

@@ -119,9 +119,9 @@ static int load(const struct generate_command *c, struct model *m, struct err *e
 {
 	int rc = 0;
 	if (c->base != NULL || !c->average || m->spec.lora.rank > 0)
-		rc = hf_model_read(m->engine, &m->spec, c->base != NULL ? c->base : c->dir, err);
+		rc = hf_model_read(m->engine, NULL, &m->spec, c->base != NULL ? c->base : c->dir, err);
 	if (rc == 0 && c->base != NULL && !c->average)
-		rc = hf_model_read_adapters(m->engine, &m->spec, c->dir, err);
+		rc = hf_model_read_adapters(m->engine, NULL, &m->spec, c->dir, err);
 	return rc < 0 || !c->average ? rc : load_average(c, m, err);
 }
 

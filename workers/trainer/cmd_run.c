@@ -193,7 +193,7 @@ static int check_all(struct run_command *c, struct job_spec *ret_spec, struct er
 static int write_init(const struct run_command *c, const struct session *s, struct err *err)
 {
 	char init[FILE_PATH_MAX];
-	if (c->inputs.resume_dir != NULL || !ranks_is_first(s->mesh))
+	if (c->inputs.resume_dir != NULL)
 		return 0;
 	int rc = file_join(init, c->out, "init", err);
 	return rc < 0 ? rc : session_write_model(s, init, err);

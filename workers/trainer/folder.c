@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-int folder_begin(struct folder *f, const char *parent, const char *hidden, const char *name,
+int folder_place(struct folder *f, const char *parent, const char *hidden, const char *name,
 	int64_t step, struct err *err)
 {
 	memset(f, 0, sizeof(*f));
@@ -19,7 +19,15 @@ int folder_begin(struct folder *f, const char *parent, const char *hidden, const
 	if (rc < 0)
 		return rc;
 	snprintf(f->parent, sizeof(f->parent), "%s", parent);
-	rc = file_remove_tree(f->hidden, err);
+	return 0;
+}
+
+int folder_begin(struct folder *f, const char *parent, const char *hidden, const char *name,
+	int64_t step, struct err *err)
+{
+	int rc = folder_place(f, parent, hidden, name, step, err);
+	if (rc == 0)
+		rc = file_remove_tree(f->hidden, err);
 	return rc < 0 ? rc : file_mkdir(f->hidden, err);
 }
 

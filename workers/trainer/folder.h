@@ -2,7 +2,7 @@
  * A folder of files that appears whole or not at all: it is made under a hidden name, every file is
  * synced and hashed, the manifest is written last, and one rename publishes it. A crash leaves a
  * hidden folder, which the next folder_begin of that name removes. Used for checkpoints and models;
- * one thread at a time. */
+ * one thread at a time. Other ranks may write files of their own into the hidden folder. */
 #pragma once
 
 #include "core/base/attr.h"
@@ -20,6 +20,9 @@ struct folder {
 
 /* Makes <parent>/<hidden>, empty, for what will be <parent>/<name>. */
 int folder_begin(struct folder *f, const char *parent, const char *hidden, const char *name,
+	int64_t step, struct err *err) must_check;
+/* Only says where that is: another rank makes the folder, and publishes it. */
+int folder_place(struct folder *f, const char *parent, const char *hidden, const char *name,
 	int64_t step, struct err *err) must_check;
 /* Lists the file and tells where to write it. */
 int folder_add(struct folder *f, const char *name, char ret_path[static FILE_PATH_MAX],

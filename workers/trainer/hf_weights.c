@@ -3,6 +3,7 @@
 #include "workers/trainer/hf_weights.h"
 
 #include "core/json/writer.h"
+#include "workers/trainer/gather.h"
 #include "workers/trainer/safetensors.h"
 
 #include <stdio.h>
@@ -30,6 +31,14 @@ void hf_weights_finish(struct hf_weights *w)
 	w->count = 0;
 }
 
+int64_t hf_weights_elements(const struct engine_tensor *t)
+{
+	int64_t count = 1;
+	for (int d = 0; d < t->rank; d++)
+		count *= t->shape[d];
+	return count;
+}
+
 bool hf_weights_is_adapter(const char *name)
 {
 	return strncmp(name, adapter_prefix, sizeof(adapter_prefix) - 1) == 0;
@@ -39,6 +48,7 @@ bool hf_weights_is_adapter(const char *name)
 
 struct set {
 	struct safetensors_tensor *list;
+	int *from; /* of each tensor, its index in the engine's list; -1: it is none of the engine's */
 	int count;
 	int *shard; /* of each tensor, from 0 */
 	int shards;
@@ -48,33 +58,38 @@ struct set {
 static void set_finish(struct set *s)
 {
 	free(s->list);
+	free(s->from);
 	free(s->shard);
 }
 
-static const struct engine_tensor *average_of(const struct hf_weights *w, const char *name)
+/* -1: there is none. */
+static int average_of(const struct hf_weights *w, const char *name)
 {
 	for (int i = 0; i < w->count; i++)
 		if (w->list[i].kind == ENGINE_AVERAGE &&
 			strcmp(w->list[i].name + sizeof("average.") - 1, name) == 0)
-			return &w->list[i];
-	return NULL;
+			return i;
+	return -1;
 }
 
-static void add(struct set *s, const char *name, const struct engine_tensor *t)
+static void add(struct set *s, const char *name, const struct hf_weights *w, int from)
 {
+	const struct engine_tensor *t = &w->list[from];
+	s->from[s->count] = from;
 	struct safetensors_tensor *out = &s->list[s->count++];
 	snprintf(out->name, sizeof(out->name), "%s", name);
 	snprintf(out->dtype, sizeof(out->dtype), "%s", t->dtype);
 	out->rank = t->rank;
 	memcpy(out->shape, t->shape, sizeof(t->shape[0]) * (size_t)t->rank);
-	out->bytes = t->bytes;
+	out->bytes = hf_weights_elements(t) * plan_type_bytes(t->type);
 	out->data = t->data;
-	s->bytes += t->bytes;
+	s->bytes += out->bytes;
 }
 
 /* torch's batch norms count the batches they have seen, in a buffer that no plan has. */
 static void add_batches(struct set *s, const char *running_var, const int64_t *batches)
 {
+	s->from[s->count] = -1;
 	struct safetensors_tensor *out = &s->list[s->count++];
 	int stem = (int)(strlen(running_var) - sizeof("running_var") + 1);
 	snprintf(out->name, sizeof(out->name), "%.*snum_batches_tracked", stem, running_var);
@@ -94,15 +109,16 @@ static int collect(
 	const struct hf_weights *w, const struct hf_weights_options *o, struct set *s, struct err *err)
 {
 	s->list = calloc(2 * (size_t)w->count + 1, sizeof(*s->list));
+	s->from = calloc(2 * (size_t)w->count + 1, sizeof(*s->from));
 	s->shard = calloc(2 * (size_t)w->count + 1, sizeof(*s->shard));
-	if (s->list == NULL || s->shard == NULL)
+	if (s->list == NULL || s->from == NULL || s->shard == NULL)
 		return err_set(err, ERR_NO_MEMORY, NULL, "no memory to list %d tensors", w->count);
 	for (int i = 0; i < w->count; i++) {
 		const struct engine_tensor *t = &w->list[i];
 		if (t->kind != ENGINE_PARAMETER || hf_weights_is_adapter(t->name) != o->adapters)
 			continue;
-		const struct engine_tensor *average = o->averages ? average_of(w, t->name) : NULL;
-		add(s, t->name, average != NULL ? average : t);
+		int average = o->averages ? average_of(w, t->name) : -1;
+		add(s, t->name, w, average >= 0 ? average : i);
 		if (t->role == PLAN_STATE && ends_with(t->name, ".running_var"))
 			add_batches(s, t->name, &o->batches);
 	}
@@ -178,6 +194,56 @@ static int write_index(const struct set *s, const char *stem, struct folder *f, 
 	return folder_add_text(f, name, &text, err);
 }
 
+/* What one file is written from. */
+struct source {
+	const struct set *set;
+	struct gather *gather; /* NULL: everything is in memory */
+	int first;             /* of the file, in the set */
+};
+
+static int next_bytes(
+	void *ctx, int i, int64_t at, const void **ret, int64_t *ret_bytes, struct err *err)
+{
+	const struct source *x = ctx;
+	const struct safetensors_tensor *t = &x->set->list[x->first + i];
+	int from = x->set->from[x->first + i];
+	if (x->gather != NULL && from >= 0)
+		return gather_next(x->gather, from, at, ret, ret_bytes, err);
+	*ret = (const char *)t->data + at;
+	*ret_bytes = t->bytes - at;
+	return 0;
+}
+
+/* The same tensors in the same order as where they are written. */
+static int send_all(const struct set *s, struct gather *gather, struct err *err)
+{
+	int rc = 0;
+	for (int i = 0; i < s->count && rc == 0; i++)
+		if (gather != NULL && s->from[i] >= 0)
+			rc = gather_send(gather, s->from[i], err);
+	return rc;
+}
+
+static int write_files(
+	const struct set *s, const char *stem, struct gather *gather, struct folder *f, struct err *err)
+{
+	struct source x = { .set = s, .gather = gather };
+	int rc = 0;
+	for (int shard = 0; shard < s->shards && rc == 0; shard++) {
+		char name[MANIFEST_NAME_MAX], path[FILE_PATH_MAX];
+		int end = x.first;
+		while (end < s->count && s->shard[end] == shard)
+			end++;
+		shard_name(s, stem, shard, name);
+		rc = folder_add(f, name, path, err);
+		if (rc == 0)
+			rc =
+				safetensors_write_from(path, s->list + x.first, end - x.first, next_bytes, &x, err);
+		x.first = end;
+	}
+	return rc == 0 && s->shards > 1 ? write_index(s, stem, f, err) : rc;
+}
+
 int hf_weights_write(const struct hf_weights *w, const char *stem,
 	const struct hf_weights_options *o, struct folder *f, struct err *err)
 {
@@ -185,19 +251,8 @@ int hf_weights_write(const struct hf_weights *w, const char *stem,
 	int rc = collect(w, o, &s, err);
 	if (rc < 0)
 		return rc;
+	if (f == NULL)
+		return send_all(&s, o->gather, err);
 	split(&s, o->shard_bytes > 0 ? o->shard_bytes : HF_SHARD_BYTES);
-	for (int shard = 0, first = 0; shard < s.shards && rc == 0; shard++) {
-		char name[MANIFEST_NAME_MAX], path[FILE_PATH_MAX];
-		int end = first;
-		while (end < s.count && s.shard[end] == shard)
-			end++;
-		shard_name(&s, stem, shard, name);
-		rc = folder_add(f, name, path, err);
-		if (rc == 0)
-			rc = safetensors_write(path, s.list + first, end - first, err);
-		first = end;
-	}
-	if (rc == 0 && s.shards > 1)
-		rc = write_index(&s, stem, f, err);
-	return rc;
+	return write_files(&s, stem, o->gather, f, err);
 }

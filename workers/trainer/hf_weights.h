@@ -13,6 +13,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct gather;
+
 enum {
 	HF_SHARDS_MAX = 48, /* shards grow beyond the wanted size when there would be more */
 	HF_INDEX_BYTES_MAX = 16 * 1024 * 1024,
@@ -26,26 +28,31 @@ struct hf_weights {
 };
 int hf_weights_of(struct engine *e, struct hf_weights *ret, struct err *err) must_check;
 void hf_weights_finish(struct hf_weights *w);
+/* Of the whole tensor, whatever of it this rank keeps. */
+int64_t hf_weights_elements(const struct engine_tensor *t);
 
 /* LoRA's matrices: "base_model.model.<module>.lora_A.weight" and lora_B. */
 bool hf_weights_is_adapter(const char *name);
 
 struct hf_weights_options {
-	bool adapters;       /* the adapters alone; otherwise everything else */
-	bool averages;       /* the moving average where a tensor has one */
-	int64_t batches;     /* seen by batch norms: num_batches_tracked */
-	int64_t shard_bytes; /* wanted; 0 = HF_SHARD_BYTES. A tensor is never split */
+	bool adapters;         /* the adapters alone; otherwise everything else */
+	bool averages;         /* the moving average where a tensor has one */
+	int64_t batches;       /* seen by batch norms: num_batches_tracked */
+	int64_t shard_bytes;   /* wanted; 0 = HF_SHARD_BYTES. A tensor is never split */
+	struct gather *gather; /* where ranks keep pieces: of w, on every rank; otherwise NULL */
 };
 /* Adds "<stem>.safetensors", or shards and "<stem>.safetensors.index.json", to the folder. The type
- * is the one that training keeps: fp32 for all that is trained, so nothing is lost. */
+ * is the one that training keeps: fp32 for all that is trained, so nothing is lost. f NULL: another
+ * rank writes, and gets the pieces that this one keeps. */
 int hf_weights_write(const struct hf_weights *w, const char *stem,
 	const struct hf_weights_options *o, struct folder *f, struct err *err) must_check;
 
-/* Loads "<stem>.safetensors" or its shards into every tensor that is (adapters) or is not an
- * adapter. F32, BF16 and F16 are converted. Names may lack the family's prefix ("transformer.",
- * "model."); buffers that carry no weights are passed over; a head that is tied may be there if it
- * equals the embedding. INVALID_DATA names the tensor that is missing, unexpected or of another
- * shape, and the file. The engine's tensors are undefined after an error. */
+/* Loads "<stem>.safetensors" or its shards, or a checkpoint's shards (shards.h), into every tensor
+ * that is (adapters) or is not an adapter: the elements that w keeps, and reads no others. F32,
+ * BF16 and F16 are converted. Names may lack the family's prefix ("transformer.", "model.");
+ * buffers that carry no weights are passed over; a head that is tied may be there if it equals the
+ * embedding. INVALID_DATA names the tensor that is missing, unexpected or of another shape, and the
+ * file. The engine's tensors are undefined after an error. */
 int hf_weights_read(const struct hf_weights *w, const char *dir, const char *stem,
 	const struct spec_model *model, bool adapters, struct err *err) must_check;
 /* "<stem>.safetensors" or its index is there. */

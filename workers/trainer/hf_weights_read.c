@@ -5,12 +5,13 @@
 #include "core/json/reader.h"
 #include "workers/trainer/half.h"
 #include "workers/trainer/safetensors.h"
+#include "workers/trainer/shards.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { INDEX_NAME_MAX = 128, SHAPE_TEXT_MAX = 96 };
+enum { INDEX_NAME_MAX = 128, SHAPE_TEXT_MAX = 96, HEAD_BLOCK = 1024 };
 
 /* One reading. */
 struct load {
@@ -108,8 +109,7 @@ static int copy(struct load *l, const char *file, const struct safetensors_tenso
 	if (l->loaded[i])
 		return err_set(
 			l->err, ERR_INVALID_DATA, s->name, "%s: %s is there a second time", file, s->name);
-	int64_t count = t->bytes / (to == HALF_F32 ? 4 : 2);
-	half_convert(count, from, s->data, to, t->data);
+	half_convert(t->count, from, (const char *)s->data + t->begin * half_bytes(from), to, t->data);
 	l->loaded[i] = true;
 	return 0;
 }
@@ -198,15 +198,36 @@ static int read_shards(struct load *l)
 	return rc;
 }
 
+/* A checkpoint of several ranks. */
+static bool in_shards(const struct load *l, struct manifest *m)
+{
+	return manifest_read(l->dir, m, NULL) == 0 && shards_count(m) > 0;
+}
+
+static int read_pieces(struct load *l, const struct manifest *m)
+{
+	cleanup(shards_closep) struct shards *s = NULL;
+	int rc = shards_open(l->dir, m, &s, l->err);
+	for (int i = 0; i < l->w->count && rc == 0; i++)
+		if (wanted(l, i)) {
+			rc = shards_load(s, &l->w->list[i], l->err);
+			l->loaded[i] = rc == 0;
+		}
+	return rc;
+}
+
 static int read_all(struct load *l, const char *stem)
 {
 	char name[INDEX_NAME_MAX], path[FILE_PATH_MAX];
+	struct manifest m;
 	cleanup(freep) char *text = NULL;
 	size_t bytes = 0;
 	snprintf(name, sizeof(name), "%.64s.safetensors", stem);
 	int rc = file_join(path, l->dir, name, l->err);
 	if (rc == 0 && file_exists(path))
 		return read_file(l, name);
+	if (rc == 0 && in_shards(l, &m))
+		return read_pieces(l, &m);
 	snprintf(name, sizeof(name), "%.64s.safetensors.index.json", stem);
 	if (rc == 0)
 		rc = file_join(path, l->dir, name, l->err);
@@ -237,7 +258,8 @@ static int check_complete(const struct load *l)
 		missing > 1 ? " and others" : "");
 }
 
-/* The engine has one matrix for both; a file whose two differ is another kind of model. */
+/* The engine has one matrix for both; a file whose two differ is another kind of model. Each rank
+ * compares what it keeps. */
 static int check_head(struct load *l)
 {
 	cleanup(safetensors_closep) struct safetensors *s = NULL;
@@ -252,14 +274,13 @@ static int check_head(struct load *l)
 	bool same = head != NULL && head->rank == t->rank && half_type_of(head->dtype, &from) &&
 		half_type_of(t->dtype, &to) &&
 		memcmp(head->shape, t->shape, sizeof(t->shape[0]) * (size_t)t->rank) == 0;
-	int64_t row = same ? t->shape[1] : 0, size = same && to != HALF_F32 ? 2 : 4;
-	cleanup(freep) char *one = malloc((size_t)(row * size + 1));
-	if (one == NULL)
-		return err_set(l->err, ERR_NO_MEMORY, NULL, "no memory for a row");
-	for (int64_t r = 0; same && r < t->shape[0]; r++) {
-		int64_t from_size = from == HALF_F32 ? 4 : 2;
-		half_convert(row, from, (const char *)head->data + r * row * from_size, to, one);
-		same = memcmp(one, (const char *)t->data + r * row * size, (size_t)(row * size)) == 0;
+	char block[HEAD_BLOCK * 4];
+	for (int64_t at = 0, n = 0; same && at < t->count; at += n) {
+		n = t->count - at < HEAD_BLOCK ? t->count - at : HEAD_BLOCK;
+		half_convert(
+			n, from, (const char *)head->data + (t->begin + at) * half_bytes(from), to, block);
+		same = memcmp(block, (const char *)t->data + at * half_bytes(to),
+				   (size_t)(n * half_bytes(to))) == 0;
 	}
 	return same ? 0
 				: err_set(l->err, ERR_INVALID_DATA, l->head_name,

@@ -11,6 +11,7 @@
 #include "workers/trainer/profile.h"
 #include "workers/trainer/ranks.h"
 #include "workers/trainer/saver.h"
+#include "workers/trainer/shards.h"
 #include "workers/trainer/spike.h"
 
 #include <errno.h>
@@ -36,7 +37,8 @@ struct run {
 	const struct loop *l;
 	struct session *s;
 	struct mesh *mesh;      /* NULL: one rank */
-	bool first;             /* this rank reports and writes */
+	bool first;             /* this rank reports */
+	bool writes;            /* and has something to write: the first, or each its part */
 	bool others_wait;       /* for this rank's next word, or soon will: nothing comes before it */
 	int64_t others_told_us; /* that this one is busy */
 	struct buf text;        /* the message being written */
@@ -55,6 +57,12 @@ struct run {
 	struct profile *profile; /* NULL: none, or over */
 	struct spike spike;
 };
+
+/* All ranks have a part in what is written, and wait for each other in that alone. */
+static bool write_together(const struct run *r)
+{
+	return shards_are_used(&r->s->plan->mesh);
+}
 
 static int64_t now_us(const struct run *r)
 {
@@ -87,7 +95,8 @@ static void still_alive(void *ctx)
 {
 	struct run *r = ctx;
 	r->l->reporter->alive(r->l->reporter_ctx, r->step);
-	if (!r->others_wait || now_us(r) - r->others_told_us < AGREE_WAIT_MS * 1000LL)
+	if (!r->others_wait || write_together(r) ||
+		now_us(r) - r->others_told_us < AGREE_WAIT_MS * 1000LL)
 		return;
 	agree_wait(r->mesh);
 	r->others_told_us = now_us(r);
@@ -145,7 +154,7 @@ static int step_engine(struct run *r, struct engine_step *now, struct err *err)
 		rc = end_profile(r, err);
 	if (rc < 0)
 		return rc;
-	bool watch = r->profile != NULL || (r->first && saver_reading(r->saver));
+	bool watch = r->profile != NULL || (r->writes && saver_reading(r->saver));
 	engine_trace(r->s->engine, watch ? on_operation : NULL, r);
 	int64_t begin = now_us(r);
 	rc = engine_step(r->s->engine, now, err);
@@ -259,44 +268,58 @@ static int tell_saved(struct run *r, struct err *err)
 	return unsaved < 0 ? unsaved : 0;
 }
 
-/* What cannot be written is our failure, whatever it is (a path, memory): never the customer's. */
+/* What cannot be written is our failure, whatever it is (a path, memory): never the customer's.
+ * But a rank that was lost meanwhile is that. */
 static int ours(int rc, struct err *err)
 {
-	if (rc < 0)
-		err->code = ERR_INTERNAL;
-	return rc < 0 ? ERR_INTERNAL : rc;
+	if (rc >= 0 || ranks_is_lost(rc))
+		return rc;
+	return err->code = ERR_INTERNAL;
 }
 
 /* Tells of the checkpoint that is being written, once it is there; `wait`: not before. */
 static int follow_save(struct run *r, bool wait, struct err *err)
 {
 	int code = 0;
-	if (!r->first || !saver_busy(r->saver))
+	if (!r->writes || !saver_busy(r->saver))
 		return 0;
 	if (wait)
 		code = saver_finish(r->saver, still_alive, r, err);
 	else if (!saver_over(r->saver, &code, err))
 		return 0;
-	return code < 0 ? ours(code, err) : tell_saved(r, err);
+	if (code < 0)
+		return ours(code, err);
+	return r->first ? tell_saved(r, err) : 0;
 }
 
-/* A periodic checkpoint is skipped while too many wait for the yard; the last one (`must`) never,
- * and it is waited for. One is written at a time: the next waits for the one before, or with other
- * ranks is skipped. All ranks have the same to write: rank 0 does. */
+/* A periodic checkpoint is skipped while too many wait for the yard: rank 0 knows. */
+static int may_save(struct run *r, bool must, bool *ret, struct err *err)
+{
+	int unsaved = r->first ? retire_folders(r, err) : 0;
+	if (unsaved < 0)
+		return unsaved;
+	*ret = must || unsaved < LOOP_UNSAVED_MAX;
+	return write_together(r) ? agree_first(r->mesh->save, ret, err) : 0;
+}
+
+/* The last one (`must`) is never skipped, and it is waited for. One is written at a time. Where all
+ * ranks have the same, rank 0 writes, and skips what is due before it is through; where each writes
+ * its part, all wait for the one before, and begin in the same step. */
 static int save(struct run *r, bool must, struct err *err)
 {
-	int rc = 0;
-	if (!r->first)
+	bool may = true;
+	if (!r->writes)
 		return 0;
 	if (r->saved_step == r->step)
 		return must ? follow_save(r, true, err) : 0;
 	/* The other ranks are in the next step and would miss this one. */
-	if (r->mesh != NULL && !must && saver_busy(r->saver))
+	if (r->mesh != NULL && !write_together(r) && !must && saver_busy(r->saver))
 		return 0;
-	rc = follow_save(r, true, err);
-	int unsaved = rc < 0 ? rc : retire_folders(r, err);
-	if (unsaved < 0 || (!must && unsaved >= LOOP_UNSAVED_MAX))
-		return unsaved < 0 ? unsaved : 0;
+	int rc = follow_save(r, true, err);
+	if (rc == 0)
+		rc = may_save(r, must, &may, err);
+	if (rc < 0 || !may)
+		return rc;
 	rc = tell_step(r, err);
 	r->saving_step = r->step;
 	r->saving_since_us = now_us(r);
@@ -446,7 +469,7 @@ static int finish_model(struct run *r, struct loop_result *ret, struct err *err)
 {
 	struct model_writer w = { .session = r->s };
 	int rc = file_join(w.path, r->l->dir, r->l->model_dir, err);
-	if (rc == 0 && r->first)
+	if (rc == 0 && r->writes)
 		rc = write_model_alive(r, &w, err);
 	if (rc < 0)
 		return ours(rc, err);
@@ -489,14 +512,18 @@ static int train(struct run *r, struct loop_result *ret, struct err *err)
 static int begin(struct run *r, struct err *err)
 {
 	struct hf_model model = session_model(r->s);
-	if (!r->first)
+	if (!r->writes)
 		return 0;
 	int rc = file_join(r->parent, r->l->dir, "checkpoints", err);
 	if (rc == 0)
 		rc = file_mkdir(r->parent, err);
+	if (rc == 0 && write_together(r))
+		rc = shards_meet(r->mesh->save, r->parent, &model.apart, err);
 	if (rc == 0)
 		rc = saver_create(&model, &r->saver, err);
-	if (rc == 0 && r->l->profile_dir != NULL)
+	if (rc < 0 || !r->first)
+		return rc;
+	if (r->l->profile_dir != NULL)
 		rc = profile_create(r->s->plan, r->l->profile_dir, r->l->profile_steps, &r->profile, err);
 	message_training(r->s, &r->text);
 	if (rc == 0)
@@ -516,6 +543,7 @@ void loop_run(const struct loop *l, struct loop_result *ret)
 	struct err err = { 0 };
 	memset(ret, 0, sizeof(*ret));
 	r.first = ranks_is_first(r.mesh);
+	r.writes = r.first || write_together(&r);
 	size_t ids = l->sample_ids ? (size_t)l->session->plan->batch * SAMPLE_ID_CHARS : 0;
 	buf_init(&r.text, MESSAGE_MAX + ids);
 	r.step = r.saved_step = l->session->resumed_step;

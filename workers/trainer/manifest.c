@@ -23,6 +23,14 @@ int manifest_add(struct manifest *m, const char *name, struct err *err)
 	return 0;
 }
 
+int manifest_add_sealed(struct manifest *m, const struct manifest_file *file, struct err *err)
+{
+	int rc = manifest_add(m, file->name, err);
+	if (rc == 0)
+		m->files[m->count - 1] = *file;
+	return rc;
+}
+
 int manifest_write(const struct manifest *m, const char *dir, struct err *err)
 {
 	cleanup(buf_finish) struct buf text;
@@ -57,14 +65,18 @@ int manifest_write(const struct manifest *m, const char *dir, struct err *err)
 	return rc;
 }
 
-int manifest_seal(struct manifest *m, const char *dir, struct err *err)
+int manifest_seal_file(struct manifest_file *f, const char *dir, struct err *err)
 {
 	char path[FILE_PATH_MAX];
+	int rc = file_join(path, dir, f->name, err);
+	return rc < 0 ? rc : files_seal(path, f->sha256, &f->bytes, err);
+}
+
+int manifest_seal(struct manifest *m, const char *dir, struct err *err)
+{
 	for (int i = 0; i < m->count; i++) {
-		struct manifest_file *f = &m->files[i];
-		int rc = file_join(path, dir, f->name, err);
-		if (rc == 0)
-			rc = files_seal(path, f->sha256, &f->bytes, err);
+		bool sealed = m->files[i].sha256[0] != '\0';
+		int rc = sealed ? 0 : manifest_seal_file(&m->files[i], dir, err);
 		if (rc < 0)
 			return rc;
 	}
@@ -103,7 +115,7 @@ static int read_entry(const struct json_val *v, int index, struct manifest_file 
 	return check_name(name, err);
 }
 
-static int read_manifest(const char *path, struct manifest *m, struct err *err)
+static int parse(const char *path, struct manifest *m, struct err *err)
 {
 	cleanup(freep) char *text = NULL;
 	cleanup(json_doc_freep) struct json_doc *doc = NULL;
@@ -130,7 +142,7 @@ static int read_manifest(const char *path, struct manifest *m, struct err *err)
 	return rc;
 }
 
-static int verify_file(const char *dir, const struct manifest_file *f, struct err *err)
+int manifest_check_file(const char *dir, const struct manifest_file *f, struct err *err)
 {
 	char path[FILE_PATH_MAX], hash[DIGEST_HEX_MAX];
 	int64_t bytes = 0;
@@ -152,7 +164,7 @@ static int verify_file(const char *dir, const struct manifest_file *f, struct er
 	return 0;
 }
 
-int manifest_verify(const char *dir, struct manifest *ret, struct err *err)
+int manifest_read(const char *dir, struct manifest *ret, struct err *err)
 {
 	struct manifest m = { 0 };
 	struct err why = { 0 };
@@ -160,11 +172,29 @@ int manifest_verify(const char *dir, struct manifest *ret, struct err *err)
 	int rc = file_join(path, dir, MANIFEST_NAME, err);
 	if (rc < 0)
 		return rc;
-	rc = read_manifest(path, &m, &why);
+	rc = parse(path, &m, &why);
 	if (rc < 0)
 		return err_set(err, ERR_INVALID_DATA, why.param, "%.200s: %.500s", path, why.message);
+	*ret = m;
+	return 0;
+}
+
+const struct manifest_file *manifest_find(const struct manifest *m, const char *name)
+{
+	for (int i = 0; i < m->count; i++)
+		if (strcmp(m->files[i].name, name) == 0)
+			return &m->files[i];
+	return NULL;
+}
+
+int manifest_verify(const char *dir, struct manifest *ret, struct err *err)
+{
+	struct manifest m;
+	int rc = manifest_read(dir, &m, err);
+	if (rc < 0)
+		return rc;
 	for (int i = 0; i < m.count; i++) {
-		rc = verify_file(dir, &m.files[i], err);
+		rc = manifest_check_file(dir, &m.files[i], err);
 		if (rc < 0)
 			return rc;
 	}

@@ -156,6 +156,13 @@ static int check_tiling(struct safetensors *s, int64_t data_bytes, struct err *e
 	return 0;
 }
 
+static void read_note(const struct json_val *root, struct safetensors_tensor *t)
+{
+	const char *note = json_str_or(json_get(json_get(root, "__metadata__"), t->name), "");
+	if (strlen(note) < sizeof(t->note))
+		snprintf(t->note, sizeof(t->note), "%s", note);
+}
+
 static int read_header(struct safetensors *s, struct err *err)
 {
 	uint64_t length = 0;
@@ -197,6 +204,7 @@ static int read_header(struct safetensors *s, struct err *err)
 		if (rc < 0)
 			return rc;
 		t->data = s->map + data_at + t->begin;
+		read_note(root, t);
 		s->count++;
 	}
 	return check_tiling(s, data_bytes, err);

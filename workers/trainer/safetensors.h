@@ -16,6 +16,7 @@ enum {
 	SAFETENSORS_TENSORS_MAX = 64 * 1024,
 	SAFETENSORS_NAME_MAX = 160,
 	SAFETENSORS_RANK_MAX = 8,
+	SAFETENSORS_NOTE_MAX = 128,
 };
 
 struct safetensors_tensor {
@@ -23,6 +24,8 @@ struct safetensors_tensor {
 	char dtype[8];
 	int rank;
 	int64_t shape[SAFETENSORS_RANK_MAX];
+	/* What the file's metadata say under the tensor's name; "": nothing, or nothing so short. */
+	char note[SAFETENSORS_NOTE_MAX];
 	int64_t begin, bytes; /* inside the data part */
 	const void *data;     /* writer: what is written; reader: mapped, valid until close */
 };
@@ -31,6 +34,14 @@ struct safetensors_tensor {
  * not synced (files_seal does that), so that they need to hold still for a short time only. */
 int safetensors_write(const char *path, const struct safetensors_tensor *tensors, int count,
 	struct err *err) must_check;
+
+/* Gives bytes of tensor i from byte `at` on: at least one, and valid until the next call. */
+typedef int (*safetensors_source_fn)(
+	void *ctx, int i, int64_t at, const void **ret, int64_t *ret_bytes, struct err *err);
+/* The same, of tensors that are not in memory as a whole: their data come from `source`, tensor by
+ * tensor and from front to back. */
+int safetensors_write_from(const char *path, const struct safetensors_tensor *tensors, int count,
+	safetensors_source_fn source, void *ctx, struct err *err) must_check;
 
 struct safetensors; /* an open, mapped file */
 /* INVALID_DATA, with what is wrong and where, for whatever is not exactly right. */

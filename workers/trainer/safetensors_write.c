@@ -15,6 +15,9 @@ static void write_header(struct buf *out, const struct safetensors_tensor *tenso
 	json_key(&w, "__metadata__");
 	json_begin_object(&w);
 	json_field_str(&w, "format", "pt");
+	for (int i = 0; i < count; i++)
+		if (tensors[i].note[0] != '\0')
+			json_field_str(&w, tensors[i].name, tensors[i].note);
 	json_end_object(&w);
 	int64_t at = 0;
 	for (int i = 0; i < count; i++) {
@@ -40,8 +43,21 @@ static void write_header(struct buf *out, const struct safetensors_tensor *tenso
 		buf_char(out, ' ');
 }
 
-int safetensors_write(
-	const char *path, const struct safetensors_tensor *tensors, int count, struct err *err)
+static int write_tensor(struct files_out *out, const struct safetensors_tensor *t, int i,
+	safetensors_source_fn source, void *ctx, struct err *err)
+{
+	const void *data = NULL;
+	int rc = 0;
+	for (int64_t at = 0, bytes = 0; at < t->bytes && rc == 0; at += bytes) {
+		rc = source(ctx, i, at, &data, &bytes, err);
+		if (rc == 0)
+			rc = files_out_write(out, data, (size_t)bytes, err);
+	}
+	return rc;
+}
+
+int safetensors_write_from(const char *path, const struct safetensors_tensor *tensors, int count,
+	safetensors_source_fn source, void *ctx, struct err *err)
 {
 	cleanup(buf_finish) struct buf header;
 	cleanup(files_out_abort) struct files_out out = FILES_OUT_INIT;
@@ -58,6 +74,22 @@ int safetensors_write(
 	if (rc == 0)
 		rc = files_out_write(&out, header.data, header.len, err);
 	for (int i = 0; i < count && rc == 0; i++)
-		rc = files_out_write(&out, tensors[i].data, (size_t)tensors[i].bytes, err);
+		rc = write_tensor(&out, &tensors[i], i, source, ctx, err);
 	return rc < 0 ? rc : files_out_close(&out, err);
+}
+
+static int from_memory(
+	void *ctx, int i, int64_t at, const void **ret, int64_t *ret_bytes, struct err *err)
+{
+	const struct safetensors_tensor *t = (const struct safetensors_tensor *)ctx + i;
+	(void)err;
+	*ret = (const char *)t->data + at;
+	*ret_bytes = t->bytes - at;
+	return 0;
+}
+
+int safetensors_write(
+	const char *path, const struct safetensors_tensor *tensors, int count, struct err *err)
+{
+	return safetensors_write_from(path, tensors, count, from_memory, (void *)tensors, err);
 }

@@ -152,8 +152,10 @@ void saver_destroy(struct saver *s)
 {
 	if (s == NULL)
 		return;
-	if (s->begun)
+	if (s->begun) {
+		checkpoint_abort(s->checkpoint, "the training has ended");
 		pthread_join(s->thread, NULL);
+	}
 	pthread_cond_destroy(&s->changed);
 	pthread_mutex_destroy(&s->lock);
 	checkpoint_destroy(s->checkpoint);

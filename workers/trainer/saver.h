@@ -2,7 +2,8 @@
  * Writes checkpoints beside the training. A thread reads the weights straight from the engine's
  * memory while the next step's forward and backward passes run, which only read them; the step
  * waits before its update until they are written (saver_hold), and hashing, syncing and publishing
- * go on for as long as they take. One checkpoint at a time; no copy of the model is ever made. */
+ * go on for as long as they take. One checkpoint at a time; no copy of the model is ever made.
+ * Where ranks write shards, each has a saver and they begin in the same step. */
 #pragma once
 
 #include "core/base/attr.h"
@@ -18,7 +19,8 @@ struct saver;
 typedef void (*saver_waiting_fn)(void *ctx);
 
 int saver_create(const struct hf_model *m, struct saver **ret, struct err *err) must_check;
-/* Waits for a checkpoint that is being written; NULL is fine. */
+/* Waits for a checkpoint that is being written, but not for other ranks' part in it: then it is
+ * given up. NULL is fine. */
 void saver_destroy(struct saver *s);
 
 /* Between two steps, when none is being written (saver_busy). */

@@ -2,6 +2,7 @@
  * Opening a training: the cheap checks of the customer's input come before memory is taken. */
 #include "workers/trainer/session.h"
 
+#include "workers/trainer/agree.h"
 #include "workers/trainer/hf_config.h"
 #include "workers/trainer/ranks.h"
 
@@ -78,11 +79,12 @@ static int load_weights(struct session *s, const struct session_inputs *in, stru
 	if (!whole)
 		rc = engine_init_params(s->engine, err);
 	if (rc == 0 && in->init_dir != NULL && (in->resume_dir == NULL || s->spec.lora.rank > 0))
-		rc = hf_model_read(s->engine, &s->spec, in->init_dir, err);
+		rc = hf_model_read(s->engine, s->mesh, &s->spec, in->init_dir, err);
 	if (rc < 0 || in->resume_dir == NULL)
 		return rc;
-	rc = checkpoint_restore(s->engine, &s->spec, in->resume_dir, &s->metrics, err);
-	if (rc < 0 && rc != ERR_NO_MEMORY) /* ours, not the customer's: platform_error */
+	rc = checkpoint_restore(s->engine, s->mesh, &s->spec, in->resume_dir, &s->metrics, err);
+	if (rc < 0 && rc != ERR_NO_MEMORY &&
+		!ranks_is_lost(rc)) /* ours, not the customer's: platform_error */
 		rc = err != NULL ? (err->code = ERR_INTERNAL) : ERR_INTERNAL;
 	if (rc < 0)
 		return rc;
@@ -111,6 +113,7 @@ int session_open(const struct job_spec *spec, const struct session_inputs *in, s
 		rc = open_data(s, in, err);
 	if (rc == 0)
 		rc = open_engine(s, in, err);
+	rc = agree_opened(s->mesh, rc, err); /* from here on they wait for each other */
 	if (rc == 0)
 		rc = load_weights(s, in, err);
 	if (rc < 0)
@@ -126,6 +129,7 @@ struct hf_model session_model(const struct session *s)
 		.spec = &s->spec,
 		.plan = s->plan,
 		.tokenizer = &s->tokenizer,
+		.mesh = s->mesh,
 		.base_elsewhere = s->base_elsewhere,
 	};
 }

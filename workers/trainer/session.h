@@ -47,7 +47,8 @@ void session_close(struct session *s);
 void session_closep(struct session **s);
 /* What the model is written from; borrows the session. */
 struct hf_model session_model(const struct session *s);
-/* Writes the model as it is now, with the run's figures, as a Hugging Face folder. */
+/* Writes the model as it is now, with the run's figures, as a Hugging Face folder. All ranks call
+ * it. */
 int session_write_model(const struct session *s, const char *dir, struct err *err) must_check;
 /* How data sets are to be opened. */
 struct data_options session_data_options(const struct session_inputs *in);

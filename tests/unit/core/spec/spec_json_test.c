@@ -258,6 +258,9 @@ static void ranks_share_the_batch(void **state)
 	assert_int_equal(s.parallel.pipeline, 1);
 	read_good("lm", "\"parallelism\":{\"data\":1,\"zero_stage\":3}", &s);
 	assert_int_equal(s.parallel.zero_stage, 0); /* nobody to share with */
+	read_good("lm", DEVICES(4) ",\"parallelism\":{\"zero_stage\":3}", &s);
+	assert_int_equal(s.parallel.zero_stage, 3);
+	assert_int_equal(s.parallel.data, 4);
 	/* Left out, "auto", and what is left over of the devices: the same. */
 	struct job_spec t;
 	read_good("lm", DEVICES(4), &s);

@@ -25,7 +25,10 @@ FIXTURE_FN void hf_fixture_add_typed(struct hf_fixture *f, const char *name,
 	};
 	snprintf(t->name, sizeof(t->name), "%s", name);
 	int64_t count = rows * (columns > 0 ? columns : 1);
-	t->bytes = count * (strcmp(dtype, "F32") == 0 ? 4 : 2);
+	bool whole = strcmp(dtype, "F32") == 0;
+	t->type = whole ? PLAN_F32 : strcmp(dtype, "BF16") == 0 ? PLAN_BF16 : PLAN_F16;
+	t->count = count;
+	t->bytes = count * (whole ? 4 : 2);
 	t->data = calloc(1, (size_t)t->bytes);
 	assert_non_null(t->data);
 	f->weights.list = f->list;
