@@ -13,6 +13,7 @@ enum {
 	SHORT_MS = 200,
 	LARGE = 48 << 20, /* bytes that no ring and no socket's buffers hold */
 	SMALL = 1000,
+	ENDLESS = 1 << 30, /* bytes: half a second's and more */
 };
 
 static int64_t deadline_us(int64_t ms)
@@ -144,8 +145,11 @@ static void lose_another(struct rank *r)
 {
 	char data[SMALL];
 	struct comm_wire *w = open_wire(r);
-	if (r->rank == 2)
-		_exit(0); /* as a crash: nothing is closed */
+	fixture_report(r);
+	if (r->rank == 2) {
+		fixture_hold(r); /* until all have opened */
+		_exit(0);        /* as a crash: nothing is closed */
+	}
 	if (r->rank == 0)
 		end(w, begin(w, 1, false, data, SMALL), FIXTURE_DEADLINE_MS, ERR_NETWORK, 2);
 	fixture_report(r);
@@ -158,6 +162,9 @@ static void a_lost_rank_ends_waits_for_others(void **state)
 	(void)state;
 	struct ranks all = { .size = RANKS, .body = lose_another };
 	fixture_start(&all);
+	for (int r = 0; r < all.size; r++)
+		fixture_await(&all, r);
+	fixture_release(&all, 2);
 	for (int r = 0; r < 2; r++)
 		fixture_await(&all, r);
 	for (int r = 0; r < 2; r++)
@@ -165,22 +172,24 @@ static void a_lost_rank_ends_waits_for_others(void **state)
 	fixture_finish(&all, -1);
 }
 
-/* Rank 1 ends in the middle of a message to rank 0. */
+/* Rank 1 ends in the middle of a message to rank 0: right behind the start of one that nothing could
+ * move meanwhile. Its pages are the kernel's page of zeros. */
 static void lose_halfway(struct rank *r)
 {
 	struct comm_wire *w = open_wire(r);
-	char *data = fixture_alloc(LARGE);
+	char *data = mmap(
+		NULL, ENDLESS, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	RANK_CHECK(data != MAP_FAILED);
 	if (r->rank == 1) {
-		(void)begin(w, 0, true, data, LARGE);
-		fixture_report(r);
 		fixture_hold(r);
+		(void)begin(w, 0, true, data, ENDLESS);
 		_exit(0);
 	}
-	int handle = begin(w, 1, false, data, LARGE);
+	int handle = begin(w, 1, false, data, ENDLESS);
 	fixture_report(r);
 	end(w, handle, FIXTURE_DEADLINE_MS, ERR_NETWORK, 1);
 	w->ops->destroy(w);
-	free(data);
+	munmap(data, ENDLESS);
 }
 
 static void an_unfinished_message_is_lost(void **state)
@@ -188,8 +197,7 @@ static void an_unfinished_message_is_lost(void **state)
 	(void)state;
 	struct ranks all = { .size = 2, .body = lose_halfway };
 	fixture_start(&all);
-	for (int r = 0; r < all.size; r++)
-		fixture_await(&all, r);
+	fixture_await(&all, 0);
 	fixture_release(&all, 1);
 	fixture_finish(&all, -1);
 }
