@@ -208,7 +208,9 @@ static void leave_behind(struct rank *r)
 	struct comm_wire *w = open_wire(r);
 	char data[SMALL];
 	memset(data, r->rank == 1 ? 7 : 0, sizeof(data));
+	fixture_report(r);
 	if (r->rank == 1) {
+		fixture_hold(r); /* until both have opened */
 		(void)begin(w, 0, true, data, SMALL);
 		_exit(0);
 	}
@@ -226,8 +228,11 @@ static void what_was_sent_is_taken(void **state)
 	if (fixture_transport != COMM_SHM)
 		return; /* Gloo sends nothing before the other has asked */
 	struct ranks all = { .size = 2, .body = leave_behind };
-	fixture_start(&all);
 	siginfo_t info;
+	fixture_start(&all);
+	for (int r = 0; r < all.size; r++)
+		fixture_await(&all, r);
+	fixture_release(&all, 1);
 	assert_int_equal(waitid(P_PID, (id_t)all.pids[1], &info, WEXITED | WNOWAIT), 0);
 	fixture_release(&all, 0);
 	fixture_finish(&all, -1);
