@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-enum { CALLS_MAX = 64 };
+enum { CALLS_MAX = SPEC_TABLES_MAX + 16 };
 
 /* Calls of one kind and name, all of a step. */
 struct calls {

@@ -101,9 +101,11 @@ int agree_on(struct comm *c, int rc, struct err *err)
 		snprintf(mine.message, sizeof(mine.message), "%s", err->message);
 	}
 	int64_t ticket = 0;
-	const struct comm_args a = {
-		.send = &mine, .recv = all, .count = sizeof(mine), .type = COMM_BYTES
-	};
+	const struct comm_args a = { .send = &mine,
+		.recv = all,
+		.count = sizeof(mine),
+		.type = COMM_BYTES,
+		.deadline_ms = AGREE_WORK_MS };
 	int met = c->ops->all_gather(c, &a, &ticket, err);
 	if (met == 0)
 		met = comm_wait(c, ticket, err);

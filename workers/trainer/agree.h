@@ -11,6 +11,10 @@
 
 #include <stdbool.h>
 
+/* For work that takes as long as a disk does (opening, writing, hashing): the deadline of calls is
+ * for ranks that compute. A rank that ended is seen at once all the same. */
+enum { AGREE_WORK_MS = 30 * 60 * 1000 };
+
 /* What this rank knows; then, the same on every rank, what is done. */
 struct agree_say {
 	enum loop_order

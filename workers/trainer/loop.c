@@ -25,6 +25,7 @@ enum {
 	SAMPLE_ID_CHARS = 21, /* of one id in a message */
 	KEEP_MAX = LOOP_FOLDERS_MAX / 2,
 	MODEL_ALIVE_S = 1,    /* between two signs of life while the model is written */
+	READ_SHARE = 4,       /* of a deadline: what may be written beside a step of other ranks */
 	AGREE_WAIT_MS = 1000, /* between two words to the ranks that wait for this one */
 };
 
@@ -478,6 +479,28 @@ static int finish_model(struct run *r, struct loop_result *ret, struct err *err)
 	return 0;
 }
 
+/* A checkpoint between two steps. Where rank 0 alone writes what all have, the others would stand
+ * in the next step's calls while its weights are read, and those have a deadline: so they are met
+ * here, and rank 0 reads to the end first, unless the last checkpoint was through in a fraction of
+ * that. */
+static int save_between(struct run *r, bool must, struct err *err)
+{
+	if (r->mesh == NULL || write_together(r))
+		return save(r, must, err);
+	struct agree_say say = { .order = LOOP_GO_ON };
+	double deadline_us = 1e3 * (double)r->mesh->world->deadline_ms;
+	r->others_wait = true;
+	int rc = save(r, must, err);
+	bool brief = r->checkpoint_us > 0 && r->checkpoint_us < deadline_us / READ_SHARE;
+	if (rc == 0 && r->first && !brief && saver_reading(r->saver))
+		saver_hold(r->saver, still_alive, r);
+	if (rc == 0)
+		rc = agree_step(r->mesh, &say, still_alive, r, err);
+	r->others_told_us = now_us(r);
+	r->others_wait = false;
+	return rc;
+}
+
 static int train(struct run *r, struct loop_result *ret, struct err *err)
 {
 	const int64_t total = r->s->plan->total_steps;
@@ -495,7 +518,7 @@ static int train(struct run *r, struct loop_result *ret, struct err *err)
 				continue;
 		}
 		if (rc == 0 && (say.checkpoint || due(r->s->spec.checkpoint_every_steps, r->step)))
-			rc = save(r, say.checkpoint, err);
+			rc = save_between(r, say.checkpoint, err);
 		if (rc < 0)
 			return rc;
 		if (r->step >= total) {

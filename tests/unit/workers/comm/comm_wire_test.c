@@ -172,8 +172,8 @@ static void a_lost_rank_ends_waits_for_others(void **state)
 	fixture_finish(&all, -1);
 }
 
-/* Rank 1 ends in the middle of a message to rank 0: right behind the start of one that nothing could
- * move meanwhile. Its pages are the kernel's page of zeros. */
+/* Rank 1 ends in the middle of a message to rank 0: right behind the start of one that nothing
+ * could move meanwhile. Its pages are the kernel's page of zeros. */
 static void lose_halfway(struct rank *r)
 {
 	struct comm_wire *w = open_wire(r);
