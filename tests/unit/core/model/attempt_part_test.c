@@ -202,7 +202,8 @@ static void expect_news(
 	};
 	store_json_init(&j);
 	assert_ok(rendezvous_store_write(conn, &fence, *have, &j.w, &count, &err));
-	const struct json_val *list = json_get(store_json_root(&j), "entries");
+	const struct json_val *root = store_json_root(&j);
+	const struct json_val *list = json_get(root, "entries");
 	assert_int_equal(json_array_len(list), count);
 	for (int i = 0; i < count; i++) {
 		size_t used = strlen(got);
@@ -210,7 +211,7 @@ static void expect_news(
 		snprintf(got + used, sizeof(got) - used, "%s=%s ", json_str_or(json_get(v, "key"), ""),
 			json_str_or(json_get(v, "value"), ""));
 	}
-	*have = json_i64_or(json_get(store_json_root(&j), "have"), -1);
+	*have = json_i64_or(json_get(root, "have"), -1);
 	assert_string_equal(got, keys);
 	store_json_finish(&j);
 }
