@@ -87,6 +87,7 @@ void engine_destroy(struct engine *e)
 		return;
 	if (e->loader)
 		loader_close(e->loader);
+	engine_exec_leave(e);
 	free(e->segments);
 	free(e->bucket_segments);
 	free(e->tickets);

@@ -191,6 +191,18 @@ void engine_exec_settle(struct engine *e)
 	}
 }
 
+void engine_exec_leave(struct engine *e)
+{
+	for (int i = 0; e->mesh != NULL && i < e->plan->ticket_count; i++) {
+		struct err err = { 0 };
+		if (e->tickets[i] == 0)
+			continue;
+		comm_abort(e->mesh->data, "the engine was closed before its calls were done");
+		failed(e, comm_wait(e->mesh->data, e->tickets[i], &err), &err);
+		e->tickets[i] = 0;
+	}
+}
+
 void engine_exec_return_weights(struct engine *e)
 {
 	const struct plan *p = e->plan;

@@ -108,6 +108,8 @@ int engine_exec_optimize_prepare(struct engine *e, struct err *err) must_check;
 int engine_exec_failed(const struct engine *e, struct err *err) must_check;
 /* Waits for all calls: a pass that ends early leaves some. */
 void engine_exec_settle(struct engine *e);
+/* After a failure a group may still move what was begun: ends it, before the memory goes. */
+void engine_exec_leave(struct engine *e);
 /* Stages 1 and 2: brings the others' parts of each bucket's weights. */
 void engine_exec_return_weights(struct engine *e);
 /* The micro-batch's place among those of all data ranks. */
