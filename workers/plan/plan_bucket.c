@@ -40,13 +40,10 @@ static int choose(struct plan_build *b, int open[KEYS], int open_unit[KEYS], int
 {
 	struct plan *p = b->p;
 	const struct plan_param *pr = &p->params[param];
-	int64_t limit = b->spec->parallel.bucket_bytes;
 	int key = key_of(p, pr);
-	if (limit == 0)
-		limit = PLAN_BUCKET_BYTES;
 	if (open[key] >= 0) {
 		const struct plan_bucket *k = &p->buckets[open[key]];
-		bool full = gathers(p, pr) || k->count * plan_type_bytes(PLAN_F32) >= limit;
+		bool full = gathers(p, pr) || plan_bucket_is_full(b, k->count);
 		if (open_unit[key] == pr->unit || !full)
 			return open[key];
 	}

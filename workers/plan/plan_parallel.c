@@ -105,17 +105,14 @@ static int range_of(const struct weave *w, const int *by_param, int buffer)
 static void flat_ranges(struct weave *w, int *by_param)
 {
 	const struct plan *p = w->b->p;
-	int64_t limit = w->b->spec->parallel.bucket_bytes;
 	struct range *r = NULL;
 	int unit = 0;
-	if (limit == 0)
-		limit = PLAN_BUCKET_BYTES;
 	int64_t end = p->flat_count;
 	for (int i = p->param_count - 1; i >= 0; i--) {
 		const struct plan_param *pr = &p->params[i];
 		if (pr->flat < 0)
 			continue;
-		bool full = r && r->count * plan_type_bytes(PLAN_F32) >= limit && pr->unit != unit;
+		bool full = r && plan_bucket_is_full(w->b, r->count) && pr->unit != unit;
 		if (!r || full) {
 			end = r ? end - r->count : end;
 			r = &w->ranges[w->range_count++];

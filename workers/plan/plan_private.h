@@ -192,6 +192,12 @@ void plan_build_repeat(struct plan_build *b, const struct plan_op *op);
 
 /* Whether the ranks of the data axis keep a part of the parameter's state each. */
 bool plan_bucket_wants(const struct plan *p, const struct plan_param *pr);
+/* Whether so many gradients are a piece by themselves. */
+static inline bool plan_bucket_is_full(const struct plan_build *b, int64_t count)
+{
+	int64_t limit = b->spec->parallel.bucket_bytes;
+	return count * plan_type_bytes(PLAN_F32) >= (limit > 0 ? limit : PLAN_BUCKET_BYTES);
+}
 /* plan_bucket.c: cuts the parameters into buckets and makes their buffers. With ZeRO, after the
  * family's operations. */
 void plan_bucket_build(struct plan_build *b);

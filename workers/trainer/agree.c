@@ -68,17 +68,17 @@ void agree_wait(struct mesh *m)
 		(void)round_of(m, words, NULL);
 }
 
-/* How the opening went on a rank, as it travels. */
-struct opened {
+/* How work went on a rank, as it travels. */
+struct outcome {
 	int32_t code;
 	char param[ERR_PARAM_MAX], message[ERR_MESSAGE_MAX];
 };
 
 /* What the first rank that failed said. */
-static int first_failure(int size, const struct opened *all, struct err *err)
+static int first_failure(int size, const struct outcome *all, struct err *err)
 {
 	for (int r = 0; r < size; r++) {
-		const struct opened *o = &all[r];
+		const struct outcome *o = &all[r];
 		if (o->code == 0)
 			continue;
 		if (r == 0)
@@ -92,8 +92,8 @@ int agree_on(struct comm *c, int rc, struct err *err)
 {
 	if (c == NULL)
 		return rc;
-	struct opened mine = { .code = rc };
-	cleanup(freep) struct opened *all = calloc((size_t)c->size, sizeof(*all));
+	struct outcome mine = { .code = rc };
+	cleanup(freep) struct outcome *all = calloc((size_t)c->size, sizeof(*all));
 	if (all == NULL)
 		return err_set(err, ERR_NO_MEMORY, NULL, "no memory for what the ranks say");
 	if (rc < 0) {
