@@ -103,6 +103,14 @@ class Yard:
                     found.append(int(entry.parent.name))
         return sorted(found)
 
+    def trainer_of(self, rank):
+        """The trainer of that rank of the one job that runs, or None."""
+        for pid in self.trainers():
+            words = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            if f"--rank={rank}".encode() in words:
+                return pid
+        return None
+
     def kill(self, part):
         """kill -9 of a part; it is gone when this returns."""
         pids = self.trainers() if part == "trainer" else [self.pid(part)]

@@ -78,15 +78,6 @@ def test_ranks_train_as_one_does(yard, data, alone, ranks):
 
 # ------------------------------------------------------------------ lost ranks
 
-def pid_of(yard, rank):
-    """The trainer of that rank of the one job that runs."""
-    for pid in yard.trainers():
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            if f"--rank={rank}".encode() in file.read().split(b"\0"):
-                return pid
-    return None
-
-
 def past_a_checkpoint(yard, client, text, ranks):
     job = client.post("/v1/jobs", ranks_job(text, ranks))
     path = f"/v1/jobs/{job['id']}"
@@ -112,7 +103,7 @@ KILLED, STOPPED = signal.SIGKILL, signal.SIGSTOP
 def test_job_survives_a_lost_rank(yard, data, undisturbed, ranks, rank, how):
     client, text = data
     job = past_a_checkpoint(yard, client, text, ranks)
-    pid = pid_of(yard, rank)
+    pid = yard.trainer_of(rank)
     os.kill(pid, how)
     job = succeeded(client, job, 240)
     outcomes = [a["outcome"] for a in job["attempts"]]
@@ -144,7 +135,7 @@ def test_terminating_one_rank_ends_all_with_a_checkpoint(yard, data, undisturbed
     """A machine that goes away sends SIGTERM, to whichever rank first."""
     client, text = data
     job = past_a_checkpoint(yard, client, text, DEVICES)
-    os.kill(pid_of(yard, DEVICES - 1), signal.SIGTERM)
+    os.kill(yard.trainer_of(DEVICES - 1), signal.SIGTERM)
     job = succeeded(client, job, 240)
     assert [a["outcome"] for a in job["attempts"]] == ["failed", "succeeded"], job["attempts"]
     assert "SIGTERM" in job["attempts"][0]["message"], job["attempts"]

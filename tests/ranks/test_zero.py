@@ -28,14 +28,6 @@ def zero_job(text, stage):
                     resources={"instance_type": "cpu-dev", "count": RANKS})
 
 
-def pid_of(yard, rank):
-    for pid in yard.trainers():
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            if f"--rank={rank}".encode() in file.read().split(b"\0"):
-                return pid
-    return None
-
-
 @pytest.mark.parametrize("stage, rank, how", [
     (1, 0, signal.SIGKILL), (2, 1, signal.SIGSTOP), (3, 3, signal.SIGKILL)])
 def test_ranks_that_keep_a_part_each_survive_a_lost_one(yard, data, stage, rank, how):
@@ -49,7 +41,7 @@ def test_ranks_that_keep_a_part_each_survive_a_lost_one(yard, data, stage, rank,
     assert {f"shard-0000{i + 1}-of-0000{RANKS}.safetensors" for i in range(RANKS)} < names
     assert "optimizer.safetensors" not in names
     assert get_patiently(client, path)["status"] == "running", "too fast to be disturbed"
-    os.kill(pid_of(yard, rank), how)
+    os.kill(yard.trainer_of(rank), how)
     job = succeeded(client, job, 240)
     assert len(job["attempts"]) > 1 and job["attempts"][0]["outcome"] == "failed"
     # Every checkpoint once: what came before the loss was not trained again from the beginning.
