@@ -64,7 +64,7 @@ static inline void life_collect(struct rank *r, struct engine *e, struct life_st
 			s->at[i] = at;
 		}
 		RANK_CHECK(at + hf_weights_elements(&t) * unit <= LIFE_STATE_MAX);
-		if ((!t.alike || r->rank == 0) && t.count > 0) {
+		if ((t.copy == 0) && t.count > 0) {
 			memcpy(s->bytes + at + t.begin * unit, t.data, (size_t)t.bytes);
 			written += t.bytes;
 		}

@@ -45,8 +45,7 @@ static inline struct run_result *run_of(struct rank *r)
 	return r->all->shared;
 }
 
-/* Each element of each parameter belongs to one data rank, or to all alike: then the first tells.
- */
+/* Each element of each parameter belongs to one rank, or to several alike: then the first tells. */
 static inline void run_collect(struct rank *r, struct engine *e, const struct plan *p)
 {
 	struct run_result *res = run_of(r);
@@ -54,18 +53,20 @@ static inline void run_collect(struct rank *r, struct engine *e, const struct pl
 	for (int i = 0; i < p->param_count; i++) {
 		struct engine_tensor t;
 		engine_tensor_at(e, i, &t);
-		RANK_CHECK(at + p->params[i].count <= RUN_ELEMENTS_MAX);
-		bool whole = t.count == p->params[i].count && p->params[i].bucket < 0;
-		for (int64_t k = 0; k < t.count && (!whole || r->rank == 0); k++) {
+		int64_t whole = 1;
+		for (int d = 0; d < t.rank; d++)
+			whole *= t.shape[d];
+		RANK_CHECK(at + whole <= RUN_ELEMENTS_MAX);
+		for (int64_t k = 0; k < t.count && t.copy == 0; k++) {
 			float x = 0;
 			if (t.type == PLAN_F32)
 				x = ((float *)t.data)[k];
 			else
 				engine_backend_cpu(p->type)->to_f32(1, (uint16_t *)t.data + k, &x);
-			res->params[at + t.begin + k] = x;
+			res->params[at + plan_cut_at(&t.cut, t.begin + k)] = x;
 			owned++;
 		}
-		at += p->params[i].count;
+		at += whole;
 	}
 	__atomic_add_fetch(&res->owned, owned, __ATOMIC_RELAXED);
 	res->params_count = at;

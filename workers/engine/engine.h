@@ -118,12 +118,14 @@ struct engine_tensor {
 	enum plan_type type;
 	enum plan_role role;
 	int rank;
-	int64_t shape[PLAN_RANK_MAX];
-	/* The elements [begin, begin + count) that this rank keeps, in row-major order; all of them
-	 * where the plan does not cut the parameter. bytes are theirs. */
+	int64_t shape[PLAN_RANK_MAX]; /* of the whole */
+	/* The elements that this rank keeps: [begin, begin + count) of those that cut takes from the
+	 * whole, in their order. All of the whole where the plan cuts nothing. bytes are theirs. */
+	struct plan_cut cut;
 	int64_t begin, count;
 	int64_t bytes;
-	bool alike; /* every rank keeps all of it, with the same bits */
+	/* So many ranks keep these elements, with the same bits; this is copy `copy` of them. */
+	int copies, copy;
 	void *data;
 };
 int engine_tensor_count(const struct engine *e);

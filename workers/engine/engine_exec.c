@@ -368,7 +368,7 @@ void engine_exec(struct engine *e, int begin, int end)
 	bool trace = e->trace && e->train, last = e->micro == e->plan->micro_steps - 1;
 	for (int i = begin; i < end && e->failure.code == 0; i++) {
 		const struct plan_op *op = &e->plan->ops[i];
-		if (op->last_micro && !last)
+		if ((op->last_micro && !last) || (op->train_only && !e->train))
 			continue;
 		int64_t start = trace ? now_ns() : 0;
 		e->run[op->kind](e, op);

@@ -8,16 +8,10 @@
 
 #define OPERAND(i) engine_exec_operand(e, op, i)
 
-/* Of gradients that all data ranks have, the first one tells the squares. */
-static bool counts(const struct engine *e, const struct plan_op *op)
-{
-	return !op->replicated || e->plan->mesh.data_rank == 0;
-}
-
 static void gradient_norm(struct engine *e, const struct plan_op *op)
 {
 	double *partial = engine_exec_workspace(e, op).data;
-	if (counts(e, op))
+	if (!op->uncounted)
 		e->grad_square += e->backend->square_sum(op->dim[0], OPERAND(0), partial);
 }
 
@@ -33,7 +27,7 @@ static void sparse_reduce(struct engine *e, const struct plan_op *op)
 		.sums = OPERAND(3),
 		.count = OPERAND(4),
 		.ws = engine_exec_workspace(e, op) });
-	if (counts(e, op))
+	if (!op->uncounted)
 		e->grad_square += square;
 }
 

@@ -17,34 +17,46 @@ static void put(
 		e->backend->from_f32(count, x, to);
 }
 
-/* Elements [block * ENGINE_DRAW_BLOCK, ...) of a parameter, as far as they are in the piece. */
+/* Elements [block * ENGINE_DRAW_BLOCK, ...) of a whole parameter, as far as they are in [begin,
+ * end) of it, which the piece has from its element at on. */
 static void draw_block(const struct engine *e, const struct plan_param *p,
-	const struct engine_piece *piece, uint64_t key, int64_t block)
+	const struct engine_piece *piece, uint64_t key, int64_t block, int64_t begin, int64_t end,
+	int64_t at)
 {
 	float x[ENGINE_DRAW_BLOCK] __attribute__((aligned(64)));
-	int64_t first = block * ENGINE_DRAW_BLOCK;
-	int64_t begin = first > piece->begin ? first : piece->begin;
-	int64_t end = piece->begin + piece->count;
+	int64_t first = block * ENGINE_DRAW_BLOCK, shift = first > begin ? first - begin : 0;
 	if (end > first + ENGINE_DRAW_BLOCK)
 		end = first + ENGINE_DRAW_BLOCK;
+	if (begin + shift >= end)
+		return;
 	enum plan_type type = e->plan->buffers[piece->buffer].type;
 	char *to = engine_piece_data(e, piece);
 	if (p->init == PLAN_INIT_NORMAL)
 		engine_draw_normal(key, block, (float)p->init_scale, x);
 	else
 		engine_draw_uniform(key, block, (float)p->init_scale, x);
-	put(e, type, to + (begin - piece->begin) * plan_type_bytes(type), end - begin,
-		x + (begin - first));
+	put(e, type, to + (at + shift) * plan_type_bytes(type), end - begin - shift,
+		x + (begin + shift - first));
 }
 
+/* A parameter's values are those of the whole, whoever keeps which of them. */
 static void draw(const struct engine *e, const struct plan_param *p,
 	const struct engine_piece *piece, uint64_t key)
 {
-	int64_t first = piece->begin / ENGINE_DRAW_BLOCK;
-	int64_t last = (piece->begin + piece->count + ENGINE_DRAW_BLOCK - 1) / ENGINE_DRAW_BLOCK;
-#pragma omp parallel for schedule(static)
-	for (int64_t i = first; i < last; i++)
-		draw_block(e, p, piece, key, i);
+	if (piece->count == 0)
+		return;
+	const int64_t run = p->cut.run, end = piece->begin + piece->count;
+	const int64_t first = piece->begin / run, last = (end - 1) / run;
+	const int64_t blocks = run / ENGINE_DRAW_BLOCK + 2; /* that a run may touch */
+#pragma omp parallel for schedule(static) collapse(2)
+	for (int64_t r = first; r <= last; r++)
+		for (int64_t i = 0; i < blocks; i++) {
+			int64_t from = r * run > piece->begin ? r * run : piece->begin;
+			int64_t to = (r + 1) * run < end ? (r + 1) * run : end;
+			int64_t begin = plan_cut_at(&p->cut, from);
+			draw_block(e, p, piece, key, begin / ENGINE_DRAW_BLOCK + i, begin, begin + to - from,
+				from - piece->begin);
+		}
 }
 
 static void fill(const struct engine *e, const struct engine_piece *piece, float value)
@@ -85,7 +97,7 @@ static void init_param(struct engine *e, int i)
 	case PLAN_INIT_ONE: fill(e, &exact, 1.0f); break;
 	case PLAN_INIT_NORMAL:
 	case PLAN_INIT_UNIFORM:
-		draw(e, p, &exact, rng_key((uint64_t)e->spec->seed, RNG_PARAMETERS, (uint64_t)i));
+		draw(e, p, &exact, rng_key((uint64_t)e->spec->seed, RNG_PARAMETERS, (uint64_t)p->number));
 		break;
 	}
 	for (int part = ENGINE_MOMENT1; part <= ENGINE_MOMENT2; part++) {

@@ -95,6 +95,18 @@ int engine_tensor_count(const struct engine *e)
 	return e->slot_count;
 }
 
+/* Ranks of the data axis keep the same unless buckets cut it, those of the tensor axis unless the
+ * plan cuts it for them. */
+static void count_copies(
+	const struct plan *plan, const struct plan_param *p, struct engine_tensor *ret)
+{
+	const struct plan_mesh *m = &plan->mesh;
+	bool whole = p->cut.run == p->cut.period, shared = p->bucket < 0;
+	int tensor = whole ? m->tensor : 1, data = shared ? m->data : 1;
+	ret->copies = tensor * data;
+	ret->copy = (shared ? m->data_rank : 0) * tensor + (whole ? m->tensor_rank : 0);
+}
+
 void engine_tensor_at(struct engine *e, int i, struct engine_tensor *ret)
 {
 	static const char *const dtype[PLAN_TYPE_COUNT] = { "F32", "BF16", "F16", "I32", "U8" };
@@ -109,8 +121,9 @@ void engine_tensor_at(struct engine *e, int i, struct engine_tensor *ret)
 		.begin = s->piece.begin,
 		.count = s->piece.count,
 		.bytes = s->piece.count * plan_type_bytes(type),
-		.alike = p->bucket < 0,
+		.cut = p->cut,
 		.data = engine_piece_data(e, &s->piece) };
+	count_copies(e->plan, p, ret);
 	memcpy(ret->shape, p->shape, sizeof(ret->shape));
 	snprintf(ret->name, sizeof(ret->name), "%s%s", s->prefix, p->name);
 }

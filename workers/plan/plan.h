@@ -9,6 +9,7 @@
 #include "core/base/attr.h"
 #include "core/base/err.h"
 #include "core/spec/spec.h"
+#include "workers/plan/plan_cut.h"
 #include "workers/plan/plan_mesh.h"
 #include "workers/plan/plan_op.h"
 
@@ -84,8 +85,13 @@ enum plan_role {
 struct plan_param {
 	char name[PLAN_NAME_MAX];
 	int rank;
-	int64_t shape[PLAN_RANK_MAX];
-	int64_t count; /* elements */
+	int64_t shape[PLAN_RANK_MAX]; /* of the whole tensor */
+	int64_t count;                /* elements that this rank of the tensor axis keeps */
+	struct plan_cut cut;          /* which they are */
+	int number;                   /* its place among all parameters of the model */
+	/* The ranks of the tensor axis keep the same, and each makes a part of the sum that is the
+	 * gradient. */
+	bool summed;
 	enum plan_init init;
 	double init_scale; /* NORMAL: standard deviation; UNIFORM: half width */
 	enum plan_role role;

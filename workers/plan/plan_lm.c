@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The whole of a language model around its layers: inputs, embedding, head and loss. Called by
+ * The whole of a language model: inputs, and what follows what. Called by
  * plan_family_gpt2.c and plan_family_llama.c. */
 #include "workers/plan/plan_lm.h"
 
@@ -11,11 +11,6 @@
 enum {
 	LAYERS_MAX = 512,
 	BYTES_VOCABULARY = 256,
-	/* The head's logits are made for so many rows at a time that they take about this much, and
-	 * never for fewer than the minimum: short products are slow. */
-	CHUNK_BYTES = 64 * 1024 * 1024,
-	CHUNK_ROWS_MIN = 64,
-	CHUNK_ROWS_UNIT = 16,
 	WIDTH_OF_SCALE = 768,
 	SCRATCH_PADDING = 64, /* of sequences and heads in attention's scratch */
 };
@@ -133,67 +128,6 @@ static void inputs(struct plan_lm *lm)
 			plan_build_count(b, lm->t, lm->head_size, 1), "%.64s.rope", lm->root);
 }
 
-static int embedding_forward(struct plan_lm *lm)
-{
-	struct plan_build *b = lm->b;
-	const struct plan_inputs *in = &b->p->inputs;
-	int64_t count = lm->rows * lm->c;
-	int x = plan_build_activation(b, count, "%.64s.embedding", lm->root);
-	plan_build_op(b, PLAN_OP_EMBEDDING, lm->embedding,
-		PLAN_OPERANDS(in->input, plan_param_weight(b, lm->wte), plan_param_weight(b, lm->wpe),
-			in->positions, x),
-		PLAN_DIMS(lm->rows, lm->t, lm->c, lm->vocab), 0);
-	if (lm->dropout > 0)
-		plan_build_dropout(b, lm->embedding, x, x, count, 0, lm->dropout);
-	return x;
-}
-
-static void embedding_backward(struct plan_lm *lm)
-{
-	struct plan_build *b = lm->b;
-	const struct plan_inputs *in = &b->p->inputs;
-	if (plan_param_gradient(b, lm->wte) < 0)
-		return;
-	if (lm->dropout > 0)
-		plan_build_dropout_backward(
-			b, lm->embedding, lm->dres, lm->dres, lm->rows * lm->c, 0, lm->dropout);
-	plan_build_op(b, PLAN_OP_EMBEDDING_BACKWARD, lm->embedding,
-		PLAN_OPERANDS(in->input, lm->dres, plan_param_gradient(b, lm->wte),
-			plan_param_gradient(b, lm->wpe), in->positions),
-		PLAN_DIMS(lm->rows, lm->t, lm->c, lm->vocab), 0);
-}
-
-/* Rows of a chunk: even pieces of at most CHUNK_BYTES of logits. */
-static int64_t chunk_rows(const struct plan_lm *lm)
-{
-	int64_t most = CHUNK_BYTES / (lm->vocab * plan_type_bytes(lm->b->p->type));
-	if (most < CHUNK_ROWS_MIN)
-		most = CHUNK_ROWS_MIN;
-	int64_t pieces = (lm->rows + most - 1) / most;
-	int64_t even = (lm->rows + pieces - 1) / pieces;
-	int64_t rounded = (even + CHUNK_ROWS_UNIT - 1) / CHUNK_ROWS_UNIT * CHUNK_ROWS_UNIT;
-	if (rounded > most)
-		rounded = most;
-	return rounded < lm->rows ? rounded : lm->rows;
-}
-
-/* Returns the buffer of the gradient of x. */
-static int classifier(struct plan_lm *lm, int x)
-{
-	struct plan_build *b = lm->b;
-	struct plan *p = b->p;
-	int64_t chunk = chunk_rows(lm);
-	int dx = plan_build_activation(b, lm->rows * lm->c, "%.64s.d.y", lm->final.name);
-	plan_build_op(b, PLAN_OP_CLASSIFIER, "lm_head",
-		PLAN_OPERANDS(x, plan_param_weight(b, lm->head), p->inputs.labels, p->row_loss, p->row_hit,
-			dx, plan_param_gradient(b, lm->head)),
-		PLAN_DIMS(lm->rows, lm->c, lm->vocab, chunk),
-		plan_workspace_classifier(chunk, lm->vocab, lm->c, p->type));
-	p->hidden = x;
-	p->head = lm->head;
-	return dx;
-}
-
 static void check_targets(const struct plan_lm *lm)
 {
 	const struct spec_lora *lora = &lm->b->spec->lora;
@@ -220,16 +154,16 @@ void plan_lm_build(struct plan_lm *lm)
 	if (b->code)
 		return;
 	inputs(lm);
-	int x = embedding_forward(lm);
+	int x = plan_lm_embedding_forward(lm);
 	for (int i = 0; i < lm->layer_count && !b->code; i++)
 		x = plan_lm_layer_forward(lm, i, x);
 	int mean = -1, rstd = -1;
 	int y = plan_lm_norm_forward(lm, &lm->final, x, &mean, &rstd);
-	int dy = classifier(lm, y);
+	int dy = plan_lm_head_forward(lm, y);
 	plan_build_backward(b);
 	lm->dres = plan_build_activation(b, lm->rows * lm->c, "%.64s.d.residual", lm->root);
 	plan_lm_norm_backward(lm, &lm->final, x, mean, rstd, dy, lm->dres, false);
 	for (int i = lm->layer_count - 1; i >= 0 && !b->code; i--)
 		plan_lm_layer_backward(lm, i);
-	embedding_backward(lm);
+	plan_lm_embedding_backward(lm);
 }

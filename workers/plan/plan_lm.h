@@ -92,6 +92,13 @@ void plan_lm_linear_add(struct plan_lm *lm, struct plan_lm_linear *l, struct pla
 /* Every operation of the model, forward and backward. */
 void plan_lm_build(struct plan_lm *lm);
 
+/* plan_lm_embedding.c. Returns the first buffer of the residual stream. */
+int plan_lm_embedding_forward(struct plan_lm *lm);
+void plan_lm_embedding_backward(struct plan_lm *lm);
+/* plan_lm_head.c. Head and loss over the final norm's output x; returns the buffer of its gradient.
+ */
+int plan_lm_head_forward(struct plan_lm *lm, int x);
+
 /* plan_lm_linear.c */
 void plan_lm_linear_forward(
 	const struct plan_lm *lm, struct plan_lm_linear *l, int x, int y, int residual);

@@ -176,9 +176,10 @@ struct plan_op {
 	int ticket;          /* between ranks: which call a WAIT waits for; below ticket_count */
 	int bucket;          /* CLEAR, and the optimizer's operations of sharded state; -1 = none */
 	bool last_micro;     /* only in the last micro-batch of a step */
-	bool replicated;   /* GRADIENT_NORM, SPARSE_REDUCE: every data rank has the same gradients, and
-						* the first alone counts their squares */
-	double flops;      /* of one execution, PLAN_FLOP_CONVENTION */
-	double bytes;      /* operands read and written once */
-	double wire_bytes; /* between ranks: sent by this one */
+	bool train_only;     /* not in evaluation */
+	bool uncounted;      /* GRADIENT_NORM, SPARSE_REDUCE: another rank has the same gradients, and
+						  * counts their squares */
+	double flops;        /* of one execution, PLAN_FLOP_CONVENTION */
+	double bytes;        /* operands read and written once */
+	double wire_bytes;   /* between ranks: sent by this one */
 };

@@ -46,7 +46,7 @@ static struct sparse sparse_reduce(struct plan_build *b, const struct plan_table
 	plan_build_op(b, PLAN_OP_SPARSE_REDUCE, name,
 		PLAN_OPERANDS(t->ids, t->grads, s.rows, s.sums, s.count),
 		PLAN_DIMS(p->batch, t->lookups, t->d, t->rows), plan_workspace_sparse(s.capacity))
-		->replicated = true;
+		->uncounted = p->mesh.data_rank > 0;
 	return s;
 }
 
@@ -76,7 +76,7 @@ static void dense_norm(struct plan_build *b, const struct dense *d)
 	struct plan_op *op = plan_build_op(b, PLAN_OP_GRADIENT_NORM, "gradient_norm",
 		PLAN_OPERANDS(d->gradient), PLAN_DIMS(d->count), PLAN_ROW_BLOCKS * (int64_t)sizeof(double));
 	op->shift[0] = d->gradient_at;
-	op->replicated = d->bucket < 0;
+	op->uncounted = d->bucket < 0 && b->p->mesh.data_rank > 0;
 }
 
 static void dense_update(struct plan_build *b, const struct dense *d)

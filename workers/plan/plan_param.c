@@ -66,6 +66,7 @@ static int add(struct plan_build *b, struct plan_param pr)
 	if (!b->units_named && pr.rank > 1)
 		b->unit++;
 	pr.unit = b->unit;
+	pr.number = b->number++;
 	if (plan_bucket_wants(b->p, &pr)) {
 		add_names(b, &pr, narrow ? b->p->type : PLAN_F32);
 		return keep(b, pr);
@@ -95,6 +96,23 @@ static const struct plan_param none = {
 	.bucket = -1,
 };
 
+/* The part of this rank. */
+static void cut(struct plan_param *pr, const struct plan_param_def *def)
+{
+	pr->cut = plan_cut_none(pr->count);
+	if (def->cut_count == 0 || pr->count == 0)
+		return;
+	int64_t inner = 1, block = def->shape[def->cut_dim];
+	for (int i = def->cut_dim + 1; i < def->rank; i++)
+		inner *= def->shape[i];
+	if (def->cut_blocks > 1)
+		block /= def->cut_blocks;
+	pr->cut = (struct plan_cut){
+		.first = def->cut_first * inner, .run = def->cut_count * inner, .period = block * inner
+	};
+	pr->count = pr->count / pr->cut.period * pr->cut.run;
+}
+
 int plan_param_add(struct plan_build *b, struct plan_param_def def, const char *fmt, ...)
 {
 	struct plan_param pr = none;
@@ -111,6 +129,8 @@ int plan_param_add(struct plan_build *b, struct plan_param_def def, const char *
 		pr.shape[i] = def.shape[i];
 		pr.count = plan_build_count(b, pr.count, def.shape[i], 1);
 	}
+	pr.summed = def.summed;
+	cut(&pr, &def);
 	return add(b, pr);
 }
 
@@ -123,6 +143,7 @@ int plan_param_table(struct plan_build *b, int64_t rows, int64_t d, int64_t look
 	pr.shape[0] = rows;
 	pr.shape[1] = d;
 	pr.count = plan_build_count(b, rows, d, 1);
+	pr.cut = plan_cut_none(pr.count);
 	pr.init = PLAN_INIT_UNIFORM;
 	pr.init_scale = init_scale;
 	pr.sparse = true;

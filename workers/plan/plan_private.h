@@ -38,6 +38,7 @@ struct plan_build {
 	enum plan_phase phase; /* of the next operations */
 	bool recompute;        /* the next operations repeat a part of the forward pass */
 	int unit;              /* of the next parameters */
+	int number;            /* of the next parameter */
 	bool units_named;      /* the family begins units itself; otherwise a matrix begins one */
 	struct plan_table table[SPEC_TABLES_MAX];
 	int table_count;
@@ -108,6 +109,12 @@ struct plan_param_def {
 	int rank;
 	int64_t shape[PLAN_RANK_MAX];
 	enum plan_role role; /* 0 = trained */
+	/* Ranks of the tensor axis keep a part each: dimension cut_dim of shape, seen as cut_blocks
+	 * (0: one) blocks of the same size, [cut_first, cut_first + cut_count) of each block. 0 = all.
+	 */
+	int cut_dim;
+	int64_t cut_blocks, cut_first, cut_count;
+	bool summed; /* as struct plan_param has it */
 };
 int plan_param_add(struct plan_build *b, struct plan_param_def def, const char *fmt, ...)
 	printf_like(3, 4);

@@ -46,7 +46,7 @@ static int64_t alike_bytes(const struct hf_weights *w, bool lora)
 {
 	int64_t bytes = 0;
 	for (int i = 0; i < w->count; i++)
-		if (w->list[i].alike && shards_include(&w->list[i], lora))
+		if (w->list[i].copies > 1 && shards_include(&w->list[i], lora))
 			bytes += w->list[i].bytes;
 	return bytes;
 }
@@ -65,8 +65,8 @@ int shards_list(const struct hf_weights *w, const struct plan_mesh *place, bool 
 		if (!shards_include(t, lora))
 			continue;
 		/* The same sum on every rank: each takes the tensors that begin in its part of it. */
-		bool mine = !t->alike || (int)(before / total * size) == rank;
-		before += t->alike ? (double)t->bytes : 0;
+		bool mine = t->copies == 1 || (int)(before / total * size) == rank;
+		before += t->copies > 1 ? (double)t->bytes : 0;
 		if (mine && t->count > 0)
 			put_piece(t, &list[count++]);
 	}
