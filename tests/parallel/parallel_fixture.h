@@ -30,7 +30,9 @@ struct run_result {
 	int64_t params_count;
 	float params[RUN_ELEMENTS_MAX];                       /* exact values, in the plan's order */
 	uint8_t weights[RUN_RANKS_MAX][RUN_ELEMENTS_MAX * 4]; /* what operations read */
-	int64_t weights_bytes;
+	int64_t weights_bytes[RUN_RANKS_MAX];
+	uint64_t
+		alike[RUN_RANKS_MAX]; /* a hash of the rank's pieces of what the tensor axis keeps whole */
 };
 
 /* What the ranks are told. */
@@ -72,6 +74,25 @@ static inline void run_collect(struct rank *r, struct engine *e, const struct pl
 	res->params_count = at;
 }
 
+static inline uint64_t run_hash(uint64_t h, const void *data, int64_t bytes)
+{
+	for (int64_t i = 0; i < bytes; i++)
+		h = (h ^ ((const uint8_t *)data)[i]) * UINT64_C(0x100000001b3);
+	return h;
+}
+
+static inline void run_alike(struct rank *r, struct engine *e)
+{
+	uint64_t h = UINT64_C(0xcbf29ce484222325);
+	for (int i = 0; i < engine_tensor_count(e); i++) {
+		struct engine_tensor t;
+		engine_tensor_at(e, i, &t);
+		if (t.cut.run == t.cut.period)
+			h = run_hash(run_hash(h, t.name, (int64_t)strlen(t.name)), t.data, t.bytes);
+	}
+	run_of(r)->alike[r->rank] = h;
+}
+
 /* The weights that every rank has whole. */
 static inline void run_weights(struct rank *r, struct engine *e, const struct plan *p)
 {
@@ -86,7 +107,7 @@ static inline void run_weights(struct rank *r, struct engine *e, const struct pl
 		memcpy(&res->weights[r->rank][at], engine_buffer(e, i), (size_t)b->bytes);
 		at += b->bytes;
 	}
-	res->weights_bytes = at;
+	res->weights_bytes[r->rank] = at;
 }
 
 /* A rank ready to step. */
@@ -136,6 +157,7 @@ static inline void run_rank(struct rank *r)
 	res->memory_bytes[r->rank] = engine_memory_bytes(o.engine);
 	run_collect(r, o.engine, o.plan);
 	run_weights(r, o.engine, o.plan);
+	run_alike(r, o.engine);
 	engine_destroy(o.engine);
 	mesh_close(o.mesh);
 	plan_destroy(o.plan);

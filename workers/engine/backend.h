@@ -7,7 +7,8 @@
 
 #include "core/base/attr.h"
 #include "core/base/err.h"
-#include "workers/plan/plan.h"
+#include "workers/plan/plan_cut.h"
+#include "workers/plan/plan_op.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -83,8 +84,10 @@ struct backend_conv {
 	struct backend_workspace ws;
 };
 
+/* wte has the rows of tokens [first, first + v): the others' are 0, and their gradient is nobody's.
+ */
 struct backend_embedding {
-	int64_t rows, t, c;
+	int64_t rows, t, c, v, first;
 	enum plan_type w_type;
 	const int32_t *tokens, *positions; /* positions NULL: r % t */
 	const void *wte, *wpe;             /* wpe may be NULL */
@@ -203,6 +206,28 @@ struct backend_softmax_xent {
 	float scale, smoothing;
 };
 
+/* The same of [rows, own] logits of classes [first, first + own) of `classes`: first what this rank
+ * says of each row (PLAN_OP_XENT_STATISTICS has its numbers), then the rest from what all say. */
+struct backend_xent_shared {
+	int64_t rows, own, first, classes, ranks;
+	void *logits;
+	const int32_t *labels;
+	float *own_statistics;   /* [rows, PLAN_STATISTICS] */
+	const float *statistics; /* [ranks, rows, PLAN_STATISTICS] */
+	float *row_loss, *row_hit;
+	float scale, smoothing;
+};
+
+/* y = x / (1-p) or 0 with probability p, a function of key and index. x and y may be equal. */
+struct backend_dropout {
+	int64_t count;
+	float p;
+	uint64_t key;
+	struct plan_cut cut; /* says the index of each element */
+	const void *x;
+	void *y;
+};
+
 /* Per row: row_loss = mean over outputs of (y - target)^2; y becomes its gradient times scale when
  * scale > 0. A row whose first target is NaN is ignored. BCE (outputs 1): row_loss = log(1 + e^y) -
  * target y, row_hit = 1 when (y > 0) == (target > 1/2). */
@@ -285,9 +310,7 @@ struct backend {
 		int64_t rows, int64_t inner, const void *gate_up, const void *dy, void *d_gate_up);
 	void (*relu_backward)(int64_t count, const void *y, const void *dy, void *dx);
 	void (*add)(int64_t count, const void *a, void *y); /* y += a */
-	/* y = x / (1-p) or 0 with probability p, a function of (key, index). Backward is the same with
-	 * the same key. x and y may be equal. */
-	void (*dropout)(int64_t count, float p, uint64_t key, const void *x, void *y);
+	void (*dropout)(const struct backend_dropout *d);   /* backward: the same, with the same key */
 	void (*maxpool)(const struct backend_pool *d);
 	void (*maxpool_backward)(const struct backend_pool *d);
 	void (*avgpool)(int64_t n, int64_t hw, int64_t c, const void *x, void *y);
@@ -300,6 +323,8 @@ struct backend {
 
 	/* Losses. */
 	void (*softmax_xent)(const struct backend_softmax_xent *d);
+	void (*xent_statistics)(const struct backend_xent_shared *d);
+	void (*xent_shared)(const struct backend_xent_shared *d);
 	void (*mse)(const struct backend_regress *d);
 	void (*bce)(const struct backend_regress *d);
 

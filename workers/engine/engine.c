@@ -37,9 +37,9 @@ static int prepare_host(struct engine *e, struct err *err)
 	size_t each = (size_t)p->micro_steps + 1, ranks = (size_t)plan_mesh_size(&p->mesh);
 	e->running = calloc(2 * (size_t)running + 1, sizeof(float));
 	e->scratch = calloc((size_t)scratch, sizeof(float));
-	e->tickets = calloc((size_t)p->ticket_count + 1, sizeof(*e->tickets));
+	e->calls = calloc((size_t)p->ticket_count + 1, sizeof(*e->calls));
 	e->numbers = calloc(each * (1 + ranks), sizeof(*e->numbers));
-	if (!e->running || !e->scratch || !e->tickets || !e->numbers)
+	if (!e->running || !e->scratch || !e->calls || !e->numbers)
 		return err_set(err, ERR_NO_MEMORY, NULL, "no memory for the engine");
 	return 0;
 }
@@ -90,7 +90,7 @@ void engine_destroy(struct engine *e)
 	engine_exec_leave(e);
 	free(e->segments);
 	free(e->bucket_segments);
-	free(e->tickets);
+	free(e->calls);
 	free(e->numbers);
 	free(e->slots);
 	free(e->running);

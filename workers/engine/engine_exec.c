@@ -45,6 +45,8 @@ static void embedding(struct engine *e, const struct plan_op *op)
 	e->backend->embedding(&(struct backend_embedding){ .rows = op->dim[0],
 		.t = op->dim[1],
 		.c = op->dim[2],
+		.v = op->dim[3],
+		.first = op->dim[4],
 		.w_type = engine_exec_type(e, op, 1),
 		.tokens = OPERAND(0),
 		.wte = OPERAND(1),
@@ -58,6 +60,8 @@ static void embedding_backward(struct engine *e, const struct plan_op *op)
 	e->backend->embedding_backward(&(struct backend_embedding){ .rows = op->dim[0],
 		.t = op->dim[1],
 		.c = op->dim[2],
+		.v = op->dim[3],
+		.first = op->dim[4],
 		.w_type = e->plan->type,
 		.tokens = OPERAND(0),
 		.dy = OPERAND(1),
@@ -275,8 +279,12 @@ static void add(struct engine *e, const struct plan_op *op)
 static void dropout(struct engine *e, const struct plan_op *op)
 {
 	uint64_t batch = rng_key((uint64_t)e->state.seed, RNG_DROPOUT, (uint64_t)e->micro_position);
-	e->backend->dropout(op->dim[0], e->train ? (float)op->scalar : 0.0f,
-		rng_mix(batch + (uint64_t)op->dim[1]), OPERAND(0), OPERAND(1));
+	e->backend->dropout(&(struct backend_dropout){ .count = op->dim[0],
+		.p = e->train ? (float)op->scalar : 0.0f,
+		.key = rng_mix(batch + (uint64_t)op->dim[1]),
+		.cut = { op->dim[2], op->dim[3], op->dim[4] },
+		.x = OPERAND(0),
+		.y = OPERAND(1) });
 }
 
 static void softmax_xent(struct engine *e, const struct plan_op *op)
@@ -287,6 +295,32 @@ static void softmax_xent(struct engine *e, const struct plan_op *op)
 		.labels = OPERAND(1),
 		.row_loss = OPERAND(2),
 		.row_hit = OPERAND(3),
+		.scale = e->row_scale,
+		.smoothing = smoothing(e) });
+}
+
+static void xent_statistics(struct engine *e, const struct plan_op *op)
+{
+	e->backend->xent_statistics(&(struct backend_xent_shared){ .rows = op->dim[0],
+		.own = op->dim[1],
+		.first = op->dim[2],
+		.logits = OPERAND(0),
+		.labels = OPERAND(1),
+		.own_statistics = OPERAND(2) });
+}
+
+static void xent_shared(struct engine *e, const struct plan_op *op)
+{
+	e->backend->xent_shared(&(struct backend_xent_shared){ .rows = op->dim[0],
+		.own = op->dim[1],
+		.first = op->dim[2],
+		.classes = op->dim[3],
+		.ranks = op->dim[4],
+		.logits = OPERAND(0),
+		.labels = OPERAND(1),
+		.statistics = OPERAND(2),
+		.row_loss = OPERAND(3),
+		.row_hit = OPERAND(4),
 		.scale = e->row_scale,
 		.smoothing = smoothing(e) });
 }
@@ -335,6 +369,8 @@ static const engine_exec_fn exec_table[PLAN_OP_COUNT] = {
 	[PLAN_OP_DROPOUT] = dropout,
 	[PLAN_OP_DROPOUT_BACKWARD] = dropout,
 	[PLAN_OP_SOFTMAX_XENT] = softmax_xent,
+	[PLAN_OP_XENT_STATISTICS] = xent_statistics,
+	[PLAN_OP_XENT_SHARED] = xent_shared,
 	[PLAN_OP_MSE] = mse,
 	[PLAN_OP_BCE] = bce,
 };

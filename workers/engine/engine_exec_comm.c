@@ -39,11 +39,11 @@ static void failed(struct engine *e, int rc, const struct err *err)
 	}
 }
 
-static void wait_for(struct engine *e, struct comm *c, int64_t ticket)
+static void wait_for(struct engine *e, struct engine_call call)
 {
 	struct err err = { 0 };
-	if (ticket > 0 && e->failure.code == 0)
-		failed(e, comm_wait(c, ticket, &err), &err);
+	if (call.ticket > 0 && e->failure.code == 0)
+		failed(e, comm_wait(call.group, call.ticket, &err), &err);
 }
 
 /* Numbers that are only moved are bytes to comm.h, which has no integers. */
@@ -67,16 +67,17 @@ static void call(struct engine *e, const struct plan_op *op,
 {
 	struct err err = { 0 };
 	struct comm *c = group_of(e, op->axis);
-	int64_t *ticket = &e->tickets[op->ticket], count = op->dim[0];
-	struct comm_args a = { .send = x, .recv = y, .count = count };
+	struct engine_call *call = &e->calls[op->ticket];
+	struct comm_args a = { .send = x, .recv = y, .count = op->dim[0] };
 	a.type = type_of(e, op, &a.count);
-	wait_for(e, c, *ticket); /* of the micro-batch before */
+	wait_for(e, *call); /* of the micro-batch before */
 	if (e->failure.code < 0)
 		return;
-	int rc = start(c, &a, ticket, &err);
+	call->group = c;
+	int rc = start(c, &a, &call->ticket, &err);
 	failed(e, rc, &err);
-	if (rc == 0 && *ticket > UNDER_WAY_MAX)
-		wait_for(e, c, *ticket - UNDER_WAY_MAX);
+	if (rc == 0 && call->ticket > UNDER_WAY_MAX)
+		wait_for(e, (struct engine_call){ c, call->ticket - UNDER_WAY_MAX });
 }
 
 static void all_reduce(struct engine *e, const struct plan_op *op)
@@ -99,8 +100,8 @@ static void all_gather(struct engine *e, const struct plan_op *op)
 
 static void wait_op(struct engine *e, const struct plan_op *op)
 {
-	wait_for(e, group_of(e, op->axis), e->tickets[op->ticket]);
-	e->tickets[op->ticket] = 0;
+	wait_for(e, e->calls[op->ticket]);
+	e->calls[op->ticket].ticket = 0;
 }
 
 static void accumulate(struct engine *e, const struct plan_op *op)
@@ -149,15 +150,15 @@ static void take_numbers(struct engine *e, int64_t each)
 static void exchange(struct engine *e, const struct plan_op *op)
 {
 	struct err err = { 0 };
-	int64_t ticket = 0, each = op->dim[0];
-	struct comm *c = e->mesh->world;
+	int64_t each = op->dim[0];
+	struct engine_call call = { .group = e->mesh->world };
 	e->numbers[0] = e->grad_square;
 	struct comm_args a = { .send = e->numbers,
 		.recv = e->numbers + each,
 		.count = each * (int64_t)sizeof(double),
 		.type = COMM_BYTES };
-	failed(e, c->ops->all_gather(c, &a, &ticket, &err), &err);
-	wait_for(e, c, ticket);
+	failed(e, call.group->ops->all_gather(call.group, &a, &call.ticket, &err), &err);
+	wait_for(e, call);
 	if (e->failure.code == 0)
 		take_numbers(e, each);
 }
@@ -168,13 +169,12 @@ static void running(struct engine *e, const struct plan_op *op)
 {
 	const struct plan *p = e->plan;
 	struct err err = { 0 };
-	int64_t ticket = 0;
+	struct engine_call call = { .group = e->mesh->data };
 	float *own = e->running + op->dim[0];
-	struct comm *c = e->mesh->data;
 	engine_running_copy(e, own, false);
 	struct comm_args a = { .send = own, .recv = own, .count = op->dim[0], .type = COMM_F32 };
-	failed(e, c->ops->all_reduce(c, &a, &ticket, &err), &err);
-	wait_for(e, c, ticket);
+	failed(e, call.group->ops->all_reduce(call.group, &a, &call.ticket, &err), &err);
+	wait_for(e, call);
 	if (e->failure.code < 0)
 		return;
 	double left = pow(1 - ENGINE_RUNNING_MOMENTUM, (double)(p->micro_steps * p->mesh.data));
@@ -186,8 +186,8 @@ static void running(struct engine *e, const struct plan_op *op)
 void engine_exec_settle(struct engine *e)
 {
 	for (int i = 0; e->mesh != NULL && i < e->plan->ticket_count; i++) {
-		wait_for(e, e->mesh->data, e->tickets[i]);
-		e->tickets[i] = 0;
+		wait_for(e, e->calls[i]);
+		e->calls[i].ticket = 0;
 	}
 }
 
@@ -195,11 +195,12 @@ void engine_exec_leave(struct engine *e)
 {
 	for (int i = 0; e->mesh != NULL && i < e->plan->ticket_count; i++) {
 		struct err err = { 0 };
-		if (e->tickets[i] == 0)
+		struct engine_call *call = &e->calls[i];
+		if (call->ticket == 0)
 			continue;
-		comm_abort(e->mesh->data, "the engine was closed before its calls were done");
-		failed(e, comm_wait(e->mesh->data, e->tickets[i], &err), &err);
-		e->tickets[i] = 0;
+		comm_abort(call->group, "the engine was closed before its calls were done");
+		failed(e, comm_wait(call->group, call->ticket, &err), &err);
+		call->ticket = 0;
 	}
 }
 

@@ -37,6 +37,12 @@ struct engine_slot {
 	struct engine_piece piece;
 };
 
+/* A call between ranks that is under way; ticket 0: none. */
+struct engine_call {
+	struct comm *group;
+	int64_t ticket;
+};
+
 struct engine {
 	const struct job_spec *spec;
 	const struct plan *plan;
@@ -61,10 +67,10 @@ struct engine {
 	struct loader *loader;
 	uint64_t *keys; /* click_through: score and label of each validation sample */
 	struct engine_state state;
-	struct mesh *mesh;  /* NULL: alone */
-	int64_t *tickets;   /* of calls that nobody has waited for, 0 = none; by the plan's ticket */
-	double *numbers;    /* EXCHANGE: own ones (the norm's square, losses), then all ranks' */
-	struct err failure; /* of a call between ranks: nothing runs any more; code 0 = none */
+	struct mesh *mesh;         /* NULL: alone */
+	struct engine_call *calls; /* that nobody has waited for; by the plan's ticket */
+	double *numbers;           /* EXCHANGE: own ones (the norm's square, losses), then all ranks' */
+	struct err failure;        /* of a call between ranks: nothing runs any more; code 0 = none */
 	engine_trace_fn trace;
 	void *trace_ctx;
 

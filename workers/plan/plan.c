@@ -144,9 +144,9 @@ static int cut_batch(struct plan *p, const struct job_spec *s, struct err *err)
 static int place(struct plan *p, const struct job_spec *s, int rank, struct err *err)
 {
 	int rc = plan_mesh_of(s, rank, &p->mesh, err);
-	if (!rc && p->mesh.tensor > 1)
+	if (!rc && p->mesh.tensor > 1 && !spec_is_language(s))
 		rc = err_set(err, ERR_INVALID_VALUE, "$.parallelism.tensor",
-			"$.parallelism.tensor: this version does not cut layers, so it can only be 1");
+			"$.parallelism.tensor: only layers of language models are cut, so it can only be 1");
 	if (!rc && p->mesh.pipeline > 1)
 		rc = err_set(err, ERR_INVALID_VALUE, "$.parallelism.pipeline",
 			"$.parallelism.pipeline: this version has all layers on each rank, so it can only be "

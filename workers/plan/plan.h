@@ -17,12 +17,9 @@
 #include <stdint.h>
 
 enum {
-	PLAN_ALIGN_BYTES = 64, /* every buffer starts at a multiple; padding is part of the total */
 	PLAN_RANK_MAX = 4,
-	PLAN_HEAD_SIZE_MAX = 256, /* attention: units of one head */
-	PLAN_ROW_BLOCKS = 64,     /* pieces of a reduction over rows, whatever the number of threads */
-	PLAN_STAGING = 2,         /* micro-batches of input that may be read ahead */
-	PLAN_BUCKET_UNIT = 32,    /* elements: PLAN_ALIGN_BYTES of the narrowest type */
+	PLAN_STAGING = 2,      /* micro-batches of input that may be read ahead */
+	PLAN_BUCKET_UNIT = 32, /* elements: PLAN_ALIGN_BYTES of the narrowest type */
 	PLAN_OPS_MAX = 64 * 1024,
 	PLAN_BUFFERS_MAX = 256 * 1024,
 };
@@ -87,6 +84,7 @@ struct plan_param {
 	int rank;
 	int64_t shape[PLAN_RANK_MAX]; /* of the whole tensor */
 	int64_t count;                /* elements that this rank of the tensor axis keeps */
+	int64_t room;                 /* count of the rank of the tensor axis that keeps the most */
 	struct plan_cut cut;          /* which they are */
 	int number;                   /* its place among all parameters of the model */
 	/* The ranks of the tensor axis keep the same, and each makes a part of the sum that is the

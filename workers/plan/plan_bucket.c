@@ -61,7 +61,8 @@ static int choose(struct plan_build *b, int open[KEYS], int open_unit[KEYS], int
 	return open[key] = p->bucket_count++;
 }
 
-/* Sets bucket and place of each parameter. */
+/* Sets bucket and place of each parameter; the same places on all ranks of the tensor axis, so that
+ * what those keep alike is cut alike. */
 static void assign(struct plan_build *b)
 {
 	struct plan *p = b->p;
@@ -74,7 +75,7 @@ static void assign(struct plan_build *b)
 		open_unit[key_of(p, pr)] = pr->unit;
 		struct plan_bucket *k = &p->buckets[pr->bucket];
 		pr->bucket_begin = k->count;
-		k->count += num_round_up(pr->count, PLAN_BUCKET_UNIT);
+		k->count += num_round_up(pr->room, PLAN_BUCKET_UNIT);
 	}
 }
 

@@ -263,19 +263,25 @@ void plan_build_unit(struct plan_build *b)
 	b->units_named = true;
 }
 
-void plan_build_dropout(
-	struct plan_build *b, const char *name, int x, int y, int64_t count, int64_t site, double p)
+static void add_dropout(struct plan_build *b, enum plan_op_kind kind, const char *name, int x,
+	int y, const struct plan_mask *m)
 {
-	plan_build_op(b, PLAN_OP_DROPOUT, name, PLAN_OPERANDS(x, y), PLAN_DIMS(count, site), 0)
-		->scalar = p;
+	struct plan_cut c = m->cut.run > 0 ? m->cut : plan_cut_none(m->count);
+	plan_build_op(b, kind, name, PLAN_OPERANDS(x, y),
+		PLAN_DIMS(m->count, m->site, c.first, c.run, c.period), 0)
+		->scalar = m->p;
+}
+
+void plan_build_dropout(
+	struct plan_build *b, const char *name, int x, int y, const struct plan_mask *m)
+{
+	add_dropout(b, PLAN_OP_DROPOUT, name, x, y, m);
 }
 
 void plan_build_dropout_backward(
-	struct plan_build *b, const char *name, int dy, int dx, int64_t count, int64_t site, double p)
+	struct plan_build *b, const char *name, int dy, int dx, const struct plan_mask *m)
 {
-	plan_build_op(
-		b, PLAN_OP_DROPOUT_BACKWARD, name, PLAN_OPERANDS(dy, dx), PLAN_DIMS(count, site), 0)
-		->scalar = p;
+	add_dropout(b, PLAN_OP_DROPOUT_BACKWARD, name, dy, dx, m);
 }
 
 void plan_build_backward(struct plan_build *b)

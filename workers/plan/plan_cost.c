@@ -117,7 +117,8 @@ static double bytes(const struct plan *p, const struct plan_op *op)
 	case PLAN_OP_ALL_REDUCE: return 2 * (double)d[0] * type_bytes(p, op, 0);
 	case PLAN_OP_REDUCE_SCATTER:
 	case PLAN_OP_ALL_GATHER:
-		return (double)(p->mesh.data + 1) * (double)d[0] * type_bytes(p, op, 0);
+		return (double)(plan_parallel_ways(&p->mesh, op->axis) + 1) * (double)d[0] *
+			type_bytes(p, op, 0);
 	case PLAN_OP_ACCUMULATE: return 3 * 4 * (double)d[0];
 	case PLAN_OP_WAIT:
 	case PLAN_OP_CLEAR:

@@ -19,11 +19,12 @@ void plan_dense_forward(
 {
 	int pre = d->act == PLAN_ACT_GELU ? d->pre : -1;
 	struct plan_op *op = plan_build_op(b, PLAN_OP_LINEAR, d->name,
-		PLAN_OPERANDS(
-			x, plan_param_weight(b, d->weight), plan_param_weight(b, d->bias), y, residual, pre),
+		PLAN_OPERANDS(x, plan_param_weight(b, d->weight),
+			d->bias_apart ? -1 : plan_param_weight(b, d->bias), y, residual, pre),
 		PLAN_DIMS(d->m, d->k, d->n, d->k, y_stride(d)), plan_workspace_product(d->m, d->n, d->k));
 	finish(op, d);
 	op->act = d->act;
+	op->shift[0] = d->x_shift;
 	op->shift[3] = op->shift[4] = op->shift[5] = d->y_shift;
 }
 
@@ -36,6 +37,7 @@ void plan_dense_backward_weight(struct plan_build *b, const struct plan_dense *d
 		PLAN_OPERANDS(x, dy, dw, db), PLAN_DIMS(d->m, d->k, d->n, d->k, y_stride(d)),
 		plan_workspace_product(d->k, d->n, d->m));
 	finish(op, d);
+	op->shift[0] = d->x_shift;
 	op->shift[1] = d->y_shift;
 }
 
@@ -48,6 +50,7 @@ void plan_dense_backward_data(struct plan_build *b, const struct plan_dense *d, 
 	finish(op, d);
 	op->act = gate.act;
 	op->shift[0] = d->y_shift;
+	op->shift[2] = op->shift[3] = op->shift[4] = d->x_shift;
 }
 
 void plan_dense_backward(

@@ -9,10 +9,11 @@ enum { INNER_TIMES = 4 };
 static void add_layer(struct plan_lm *lm, struct plan_lm_layer *l, int i)
 {
 	int64_t c = lm->c;
-	struct plan_lm_shape in = { c, 3 * c, 0, 0, lm->scale };
-	struct plan_lm_shape out = { c, c, 0, 0, lm->residual_scale };
-	struct plan_lm_shape up = { c, lm->inner, 0, 0, lm->scale };
-	struct plan_lm_shape down = { lm->inner, c, 0, 0, lm->residual_scale };
+	/* c_attn has the columns of all queries, then of all keys, then of all values. */
+	struct plan_lm_shape in = { c, 3 * c, PLAN_LM_BY_OUTPUT, 3, 0, 0, lm->scale };
+	struct plan_lm_shape out = { c, c, PLAN_LM_BY_INPUT, 0, 0, 0, lm->residual_scale };
+	struct plan_lm_shape up = { c, lm->inner, PLAN_LM_BY_OUTPUT, 0, 0, 0, lm->scale };
+	struct plan_lm_shape down = { lm->inner, c, PLAN_LM_BY_INPUT, 0, 0, 0, lm->residual_scale };
 	plan_lm_names(l, i, "transformer.h", "attn");
 	plan_lm_norm_add(lm, &l->norm_1, "transformer.h.%d.ln_1", i);
 	plan_lm_linear_add(lm, &l->in[0], in, "transformer.h.%d.attn.c_attn", i);
@@ -39,10 +40,13 @@ void plan_family_gpt2(struct plan_build *b)
 	lm.in_count = lm.up_count = 1;
 	if (lm.inner < 1)
 		lm.inner = INNER_TIMES * lm.c;
+	plan_lm_share(&lm);
+	if (b->code)
+		return;
 	plan_build_unit(b);
-	lm.wte = lm.head = plan_lm_embedding(&lm, lm.vocab, lm.scale, lm.embedding);
+	lm.wte = lm.head = plan_lm_embedding(&lm, lm.vocab, true, lm.scale, lm.embedding);
 	/* Positions start at GPT-2's own scale at every width. */
-	lm.wpe = plan_lm_embedding(&lm, b->spec->model.n_positions, 0.02, "transformer.wpe");
+	lm.wpe = plan_lm_embedding(&lm, b->spec->model.n_positions, false, 0.02, "transformer.wpe");
 	for (int i = 0; i < lm.layer_count && !b->code; i++) {
 		plan_build_unit(b);
 		add_layer(&lm, &lm.layers[i], i);

@@ -9,25 +9,26 @@
 static void add_layer(struct plan_lm *lm, struct plan_lm_layer *l, int i)
 {
 	int64_t c = lm->c, q = lm->heads * lm->head_size, kv = lm->kv_heads * lm->head_size;
-	int64_t qkv = q + 2 * kv, inner = lm->inner;
+	int64_t own_q = q / lm->tensor, own_kv = kv / lm->tensor, qkv = own_q + 2 * own_kv;
+	int64_t inner = lm->inner, own = lm->own_inner;
 	double s = lm->scale;
+	struct plan_lm_shape query = { c, q, PLAN_LM_BY_OUTPUT, 0, qkv, 0, s };
+	struct plan_lm_shape key = { c, kv, PLAN_LM_BY_OUTPUT, 0, qkv, own_q, s };
+	struct plan_lm_shape value = { c, kv, PLAN_LM_BY_OUTPUT, 0, qkv, own_q + own_kv, s };
+	struct plan_lm_shape out = { q, c, PLAN_LM_BY_INPUT, 0, 0, 0, lm->residual_scale };
+	struct plan_lm_shape gate = { c, inner, PLAN_LM_BY_OUTPUT, 0, 2 * own, 0, s };
+	struct plan_lm_shape up = { c, inner, PLAN_LM_BY_OUTPUT, 0, 2 * own, own, s };
+	struct plan_lm_shape down = { inner, c, PLAN_LM_BY_INPUT, 0, 0, 0, lm->residual_scale };
 	plan_lm_names(l, i, "model.layers", "self_attn");
 	plan_lm_norm_add(lm, &l->norm_1, "model.layers.%d.input_layernorm", i);
-	plan_lm_linear_add(lm, &l->in[0], (struct plan_lm_shape){ c, q, qkv, 0, s },
-		"model.layers.%d.self_attn.q_proj", i);
-	plan_lm_linear_add(lm, &l->in[1], (struct plan_lm_shape){ c, kv, qkv, q, s },
-		"model.layers.%d.self_attn.k_proj", i);
-	plan_lm_linear_add(lm, &l->in[2], (struct plan_lm_shape){ c, kv, qkv, q + kv, s },
-		"model.layers.%d.self_attn.v_proj", i);
-	plan_lm_linear_add(lm, &l->out, (struct plan_lm_shape){ q, c, 0, 0, lm->residual_scale },
-		"model.layers.%d.self_attn.o_proj", i);
+	plan_lm_linear_add(lm, &l->in[0], query, "model.layers.%d.self_attn.q_proj", i);
+	plan_lm_linear_add(lm, &l->in[1], key, "model.layers.%d.self_attn.k_proj", i);
+	plan_lm_linear_add(lm, &l->in[2], value, "model.layers.%d.self_attn.v_proj", i);
+	plan_lm_linear_add(lm, &l->out, out, "model.layers.%d.self_attn.o_proj", i);
 	plan_lm_norm_add(lm, &l->norm_2, "model.layers.%d.post_attention_layernorm", i);
-	plan_lm_linear_add(lm, &l->up[0], (struct plan_lm_shape){ c, inner, 2 * inner, 0, s },
-		"model.layers.%d.mlp.gate_proj", i);
-	plan_lm_linear_add(lm, &l->up[1], (struct plan_lm_shape){ c, inner, 2 * inner, inner, s },
-		"model.layers.%d.mlp.up_proj", i);
-	plan_lm_linear_add(lm, &l->down, (struct plan_lm_shape){ inner, c, 0, 0, lm->residual_scale },
-		"model.layers.%d.mlp.down_proj", i);
+	plan_lm_linear_add(lm, &l->up[0], gate, "model.layers.%d.mlp.gate_proj", i);
+	plan_lm_linear_add(lm, &l->up[1], up, "model.layers.%d.mlp.up_proj", i);
+	plan_lm_linear_add(lm, &l->down, down, "model.layers.%d.mlp.down_proj", i);
 }
 
 static bool config_ok(struct plan_build *b, const struct plan_lm *lm)
@@ -60,8 +61,11 @@ void plan_family_llama(struct plan_build *b)
 	lm.rms = lm.rotary = lm.gated = lm.row_out = true;
 	lm.in_count = PLAN_LM_IN_MAX;
 	lm.up_count = PLAN_LM_UP_MAX;
+	plan_lm_share(&lm);
+	if (b->code)
+		return;
 	plan_build_unit(b);
-	lm.wte = lm.head = plan_lm_embedding(&lm, lm.vocab, lm.scale, lm.embedding);
+	lm.wte = lm.head = plan_lm_embedding(&lm, lm.vocab, true, lm.scale, lm.embedding);
 	for (int i = 0; i < lm.layer_count && !b->code; i++) {
 		plan_build_unit(b);
 		add_layer(&lm, &lm.layers[i], i);
@@ -69,6 +73,6 @@ void plan_family_llama(struct plan_build *b)
 	plan_build_unit(b);
 	plan_lm_norm_add(&lm, &lm.final, "model.norm");
 	if (!b->spec->model.tied)
-		lm.head = plan_lm_embedding(&lm, lm.vocab, lm.scale, "lm_head");
+		lm.head = plan_lm_embedding(&lm, lm.vocab, true, lm.scale, "lm_head");
 	plan_lm_build(&lm);
 }

@@ -240,8 +240,8 @@ static void head_forward(struct plan_build *b, struct resnet *r)
 	plan_build_op(b, PLAN_OP_AVGPOOL, "resnet.pooler", PLAN_OPERANDS(r->x, r->features),
 		PLAN_DIMS(p->micro_batch, r->h * r->w, r->channels), 0);
 	if (dropout > 0)
-		plan_build_dropout(
-			b, "resnet.pooler", r->features, r->features, p->rows * r->channels, 0, dropout);
+		plan_build_dropout(b, "resnet.pooler", r->features, r->features,
+			&(struct plan_mask){ p->rows * r->channels, 0, dropout, { 0 } });
 	plan_dense_layer(b, &r->dense, "classifier.1", r->channels, p->n_classes, false);
 	int y = plan_build_activation(b, plan_build_count(b, p->rows, p->n_classes, 1), "classifier.1");
 	plan_dense_forward(b, &r->dense, r->features, y, -1);
@@ -257,7 +257,8 @@ static int head_backward(struct plan_build *b, const struct resnet *r)
 	int df = plan_build_activation(b, count, "d.resnet.pooler");
 	plan_dense_backward(b, &r->dense, r->features, p->output, df, plan_gate_none);
 	if (dropout > 0)
-		plan_build_dropout_backward(b, "resnet.pooler", df, df, count, 0, dropout);
+		plan_build_dropout_backward(
+			b, "resnet.pooler", df, df, &(struct plan_mask){ count, 0, dropout, { 0 } });
 	int dy = plan_build_activation(
 		b, plan_build_count(b, p->micro_batch * r->h, r->w, r->channels), "d.resnet.pooler.in");
 	plan_build_op(b, PLAN_OP_AVGPOOL_BACKWARD, "resnet.pooler", PLAN_OPERANDS(df, dy),

@@ -63,8 +63,8 @@ void plan_head_forward(
 			plan_build_activation(b, plan_build_count(b, p->rows, n, 1), "%s", h->name[i]);
 		plan_dense_forward(b, d, h->x[i], h->x[i + 1], -1);
 		if (!last && b->spec->hyper.dropout > 0)
-			plan_build_dropout(
-				b, h->name[i], h->x[i + 1], h->x[i + 1], p->rows * n, i, b->spec->hyper.dropout);
+			plan_build_dropout(b, h->name[i], h->x[i + 1], h->x[i + 1],
+				&(struct plan_mask){ p->rows * n, i, b->spec->hyper.dropout, { 0 } });
 		k = n;
 	}
 	plan_head_loss(b, h->x[h->layers]);
@@ -86,7 +86,8 @@ int plan_head_backward(struct plan_build *b, struct plan_head *h, bool want_dx)
 		plan_dense_backward(b, d, h->x[i], dy, dx, gate);
 		/* Dropout happened after the ReLU; both only scale, so the order back is free. */
 		if (i > 0 && dropout > 0)
-			plan_build_dropout_backward(b, h->name[i - 1], dx, dx, d->m * d->k, i - 1, dropout);
+			plan_build_dropout_backward(b, h->name[i - 1], dx, dx,
+				&(struct plan_mask){ d->m * d->k, i - 1, dropout, { 0 } });
 		dy = dx;
 	}
 	return dy;

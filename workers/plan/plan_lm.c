@@ -3,6 +3,8 @@
  * plan_family_gpt2.c and plan_family_llama.c. */
 #include "workers/plan/plan_lm.h"
 
+#include "core/base/num.h"
+
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -50,7 +52,7 @@ static bool shape_ok(struct plan_build *b)
 void plan_lm_init(struct plan_lm *lm, struct plan_build *b)
 {
 	const struct spec_model *m = &b->spec->model;
-	*lm = (struct plan_lm){ .b = b, .wpe = -1, .dres = -1 };
+	*lm = (struct plan_lm){ .b = b, .wpe = -1, .dres = -1, .dhead = -1 };
 	if (!shape_ok(b))
 		return;
 	/* 0.02 belongs to a width of 768; other widths start with the root of their share of it:
@@ -70,6 +72,8 @@ void plan_lm_init(struct plan_lm *lm, struct plan_build *b)
 	lm->base_role = b->spec->lora.rank > 0 ? PLAN_FROZEN : PLAN_TRAINED;
 	lm->layer_count = (int)m->n_layer;
 	lm->next_site = 1 + 2 * m->n_layer;
+	lm->tensor = b->p->mesh.tensor;
+	lm->tensor_rank = b->p->mesh.tensor_rank;
 	b->p->head_size = lm->head_size;
 	lm->layers = calloc((size_t)m->n_layer, sizeof(*lm->layers));
 	if (!lm->layers)
@@ -82,14 +86,18 @@ void plan_lm_finish(struct plan_lm *lm)
 	lm->layers = NULL;
 }
 
-int plan_lm_embedding(struct plan_lm *lm, int64_t rows, double scale, const char *name)
+int plan_lm_embedding(struct plan_lm *lm, int64_t rows, bool shared, double scale, const char *name)
 {
+	bool cut = shared && lm->tensor > 1;
 	return plan_param_add(lm->b,
 		(struct plan_param_def){ .init = PLAN_INIT_NORMAL,
 			.init_scale = scale,
 			.rank = 2,
 			.shape = { rows, lm->c },
-			.role = lm->base_role },
+			.role = lm->base_role,
+			.cut_first = lm->first_token,
+			.cut_count = cut ? lm->own_vocab : 0,
+			.cut_most = cut ? num_round_up(rows, lm->tensor) / lm->tensor : 0 },
 		"%s.weight", name);
 }
 
@@ -106,7 +114,11 @@ void plan_lm_norm_add(struct plan_lm *lm, struct plan_lm_norm *n, const char *fm
 	vsnprintf(n->name, sizeof(n->name), fmt, ap);
 	va_end(ap);
 	struct plan_param_def def = {
-		.init = PLAN_INIT_ONE, .rank = 1, .shape = { lm->c }, .role = lm->base_role
+		.init = PLAN_INIT_ONE,
+		.rank = 1,
+		.shape = { lm->c },
+		.role = lm->base_role,
+		.summed = lm->tensor > 1 /* a norm is of a rank's own rows */
 	};
 	n->gain = plan_param_add(lm->b, def, "%.80s.weight", n->name);
 	def.init = PLAN_INIT_ZERO;
@@ -159,9 +171,10 @@ void plan_lm_build(struct plan_lm *lm)
 		x = plan_lm_layer_forward(lm, i, x);
 	int mean = -1, rstd = -1;
 	int y = plan_lm_norm_forward(lm, &lm->final, x, &mean, &rstd);
-	int dy = plan_lm_head_forward(lm, y);
+	plan_lm_head_forward(lm, y);
 	plan_build_backward(b);
-	lm->dres = plan_build_activation(b, lm->rows * lm->c, "%.64s.d.residual", lm->root);
+	int dy = plan_lm_head_backward(lm);
+	lm->dres = plan_build_activation(b, lm->own_rows * lm->c, "%.64s.d.residual", lm->root);
 	plan_lm_norm_backward(lm, &lm->final, x, mean, rstd, dy, lm->dres, false);
 	for (int i = lm->layer_count - 1; i >= 0 && !b->code; i--)
 		plan_lm_layer_backward(lm, i);

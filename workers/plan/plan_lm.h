@@ -29,9 +29,10 @@ struct plan_lm_norm {
 struct plan_lm_linear {
 	char name[PLAN_LM_NAME_MAX];
 	struct plan_dense base;
-	int a, b;     /* parameters of the adapter; -1 = none */
-	int64_t site; /* of its dropout */
-	int t;        /* buffer of A dropout(x), of the last forward pass emitted */
+	int64_t whole_k; /* inputs, of all ranks */
+	int a, b;        /* parameters of the adapter; -1 = none */
+	int64_t site;    /* of its dropout */
+	int t;           /* buffer of A dropout(x), of the last forward pass emitted */
 };
 
 /* The buffers are those of the last forward pass emitted: a recomputation puts its own in place. */
@@ -40,7 +41,7 @@ struct plan_lm_layer {
 	struct plan_lm_norm norm_1, norm_2;
 	struct plan_lm_linear in[PLAN_LM_IN_MAX], out, up[PLAN_LM_UP_MAX], down;
 	int x, mid;           /* residual stream: in, after attention */
-	int n1, mean1, rstd1; /* of norm_1 */
+	int n1, mean1, rstd1; /* of norm_1; n1, n2: of all rows */
 	int n2, mean2, rstd2; /* of norm_2 */
 	int qkv, att, lse;    /* attention's input, output, statistics */
 	int pre, act;         /* the mlp's inner value before and after its activation */
@@ -50,6 +51,11 @@ struct plan_lm {
 	struct plan_build *b;
 	int64_t rows, t, c, vocab;
 	int64_t heads, kv_heads, head_size, inner;
+	/* The tensor axis (Megatron: Shoeybi et al. 2019, Korthikanti et al. 2022): a rank has
+	 * own_heads of the heads, own_inner of the mlp's units, own_vocab of the vocabulary from
+	 * first_token on, and between the modules own_rows of the rows. Alone it has all of each. */
+	int tensor, tensor_rank;
+	int64_t own_rows, own_heads, own_kv_heads, own_inner, own_vocab, first_token;
 	double eps;
 	double scale, residual_scale; /* of fresh weights; of those that write the residual stream */
 	double dropout;
@@ -69,21 +75,32 @@ struct plan_lm {
 	int layer_count;
 	int64_t next_site; /* of dropout: 0 the embedding, 1 and 2 of each layer, then adapters */
 	int dres;          /* buffer: gradient of the residual stream, added to in place */
+	int dhead;         /* buffer: gradient of the head's input, or a part of its sum; all rows */
 };
 
 /* Shapes and scales from the spec; the family fills the rest. Checks what both families need
  * (heads, sequence length, vocabulary) and fails the builder. */
 void plan_lm_init(struct plan_lm *lm, struct plan_build *b);
 void plan_lm_finish(struct plan_lm *lm);
+/* What of it is this rank's, once the family has said the rest and before it adds parameters. Fails
+ * the builder where ranks cannot share it evenly. */
+void plan_lm_share(struct plan_lm *lm);
 
 /* Parameters. A name is the module's, without ".weight". */
-int plan_lm_embedding(struct plan_lm *lm, int64_t rows, double scale, const char *name);
+/* shared: ranks have rows of it each, as they have the vocabulary. */
+int plan_lm_embedding(
+	struct plan_lm *lm, int64_t rows, bool shared, double scale, const char *name);
 void plan_lm_names(struct plan_lm_layer *l, int i, const char *layers, const char *attn);
 void plan_lm_norm_add(struct plan_lm *lm, struct plan_lm_norm *n, const char *fmt, ...)
 	printf_like(3, 4);
+/* How ranks share a module: its outputs, or its inputs; then what they put out is a part of a sum
+ * each. */
+enum plan_lm_cut { PLAN_LM_BY_OUTPUT, PLAN_LM_BY_INPUT };
 struct plan_lm_shape {
-	int64_t k, n;
-	int64_t ldy, y_shift; /* as struct plan_dense has them */
+	int64_t k, n; /* of the whole module */
+	enum plan_lm_cut cut;
+	int64_t blocks;       /* by output: of so many blocks of columns a rank has a part each; 0: 1 */
+	int64_t ldy, y_shift; /* as struct plan_dense has them, of this rank */
 	double scale;
 };
 void plan_lm_linear_add(struct plan_lm *lm, struct plan_lm_linear *l, struct plan_lm_shape shape,
@@ -92,12 +109,20 @@ void plan_lm_linear_add(struct plan_lm *lm, struct plan_lm_linear *l, struct pla
 /* Every operation of the model, forward and backward. */
 void plan_lm_build(struct plan_lm *lm);
 
+/* plan_lm_tensor.c. All rows of what each rank has some of, [own_rows, width]; and back, the own
+ * rows of the sum over ranks of [rows, width]. Alone: x itself. */
+int plan_lm_gather(const struct plan_lm *lm, const char *name, int x, int64_t width);
+int plan_lm_scatter(const struct plan_lm *lm, const char *name, int x, int64_t width);
+/* Dropout of own rows of [rows, width]. */
+struct plan_mask plan_lm_mask(const struct plan_lm *lm, int64_t width, int64_t site);
+
 /* plan_lm_embedding.c. Returns the first buffer of the residual stream. */
 int plan_lm_embedding_forward(struct plan_lm *lm);
 void plan_lm_embedding_backward(struct plan_lm *lm);
-/* plan_lm_head.c. Head and loss over the final norm's output x; returns the buffer of its gradient.
- */
-int plan_lm_head_forward(struct plan_lm *lm, int x);
+/* plan_lm_head.c. Head and loss over the final norm's output x, then, in the backward pass, the
+ * gradient of x. */
+void plan_lm_head_forward(struct plan_lm *lm, int x);
+int plan_lm_head_backward(struct plan_lm *lm);
 
 /* plan_lm_linear.c */
 void plan_lm_linear_forward(

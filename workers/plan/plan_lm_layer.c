@@ -18,26 +18,32 @@ static int activation(const struct plan_lm *lm, int64_t width, const char *prefi
 	return plan_build_activation(lm->b, lm->rows * width, "%.72s.%s", prefix, name);
 }
 
+/* Of the residual stream: the rank's own rows. */
+static int own_rows(const struct plan_lm *lm, const char *prefix, const char *name)
+{
+	return plan_build_activation(lm->b, lm->own_rows * lm->c, "%.72s.%s", prefix, name);
+}
+
 int plan_lm_norm_forward(
 	const struct plan_lm *lm, const struct plan_lm_norm *n, int x, int *ret_mean, int *ret_rstd)
 {
 	struct plan_build *b = lm->b;
 	int gain = plan_param_weight(b, n->gain);
-	int y = activation(lm, lm->c, n->name, "y");
+	int y = own_rows(lm, n->name, "y");
 	/* A recomputation writes the statistics that are there again. */
 	if (*ret_rstd < 0) {
-		*ret_rstd = plan_build_statistic(b, lm->rows, "%.72s.rstd", n->name);
+		*ret_rstd = plan_build_statistic(b, lm->own_rows, "%.72s.rstd", n->name);
 		if (!lm->rms)
-			*ret_mean = plan_build_statistic(b, lm->rows, "%.72s.mean", n->name);
+			*ret_mean = plan_build_statistic(b, lm->own_rows, "%.72s.mean", n->name);
 	}
 	struct plan_op *op = NULL;
 	if (lm->rms)
 		op = plan_build_op(b, PLAN_OP_RMSNORM, n->name, PLAN_OPERANDS(x, gain, y, *ret_rstd),
-			PLAN_DIMS(lm->rows, lm->c), 0);
+			PLAN_DIMS(lm->own_rows, lm->c), 0);
 	else
 		op = plan_build_op(b, PLAN_OP_LAYERNORM, n->name,
 			PLAN_OPERANDS(x, gain, plan_param_weight(b, n->bias), y, *ret_mean, *ret_rstd),
-			PLAN_DIMS(lm->rows, lm->c), 0);
+			PLAN_DIMS(lm->own_rows, lm->c), 0);
 	op->scalar = lm->eps;
 	return y;
 }
@@ -51,38 +57,50 @@ void plan_lm_norm_backward(const struct plan_lm *lm, const struct plan_lm_norm *
 	struct plan_op *op = NULL;
 	if (lm->rms)
 		op = plan_build_op(b, PLAN_OP_RMSNORM_BACKWARD, n->name,
-			PLAN_OPERANDS(x, gain, rstd, dy, dx, dgain), PLAN_DIMS(lm->rows, lm->c), scratch);
+			PLAN_OPERANDS(x, gain, rstd, dy, dx, dgain), PLAN_DIMS(lm->own_rows, lm->c), scratch);
 	else
 		op = plan_build_op(b, PLAN_OP_LAYERNORM_BACKWARD, n->name,
 			PLAN_OPERANDS(x, gain, mean, rstd, dy, dx, dgain, plan_param_gradient(b, n->bias)),
-			PLAN_DIMS(lm->rows, lm->c), scratch);
+			PLAN_DIMS(lm->own_rows, lm->c), scratch);
 	op->scalar = lm->eps;
 	op->accumulate = accumulate;
 }
 
-/* x + dropout(l(in)); the addition is part of the product unless dropout comes between. */
+/* x + dropout(l(in)); the addition is part of the product unless ranks share that, or dropout comes
+ * between. */
 static int residual_forward(
 	const struct plan_lm *lm, struct plan_lm_linear *l, int in, int x, int64_t site)
 {
-	int64_t count = lm->rows * lm->c;
-	int y = activation(lm, lm->c, l->name, "residual");
-	bool apart = lm->dropout > 0;
-	plan_lm_linear_forward(lm, l, in, y, apart ? -1 : x);
-	if (apart) {
-		plan_build_dropout(lm->b, l->name, y, y, count, site, lm->dropout);
-		plan_build_op(lm->b, PLAN_OP_ADD, l->name, PLAN_OPERANDS(x, y), PLAN_DIMS(count), 0);
-	}
+	const struct plan_mask mask = plan_lm_mask(lm, lm->c, site);
+	bool apart = lm->dropout > 0 || lm->tensor > 1;
+	int part = activation(lm, lm->c, l->name, "residual");
+	plan_lm_linear_forward(lm, l, in, part, apart ? -1 : x);
+	int y = plan_lm_scatter(lm, l->name, part, lm->c);
+	if (lm->dropout > 0)
+		plan_build_dropout(lm->b, l->name, y, y, &mask);
+	if (apart)
+		plan_build_op(lm->b, PLAN_OP_ADD, l->name, PLAN_OPERANDS(x, y), PLAN_DIMS(mask.count), 0);
 	return y;
 }
 
-/* The gradient of l's output, from that of the residual stream. */
+/* The gradient of l's output, from that of the residual stream; all rows. */
 static int residual_backward(const struct plan_lm *lm, const struct plan_lm_linear *l, int64_t site)
 {
-	if (lm->dropout == 0)
-		return lm->dres;
-	int dy = activation(lm, lm->c, l->name, "d.y");
-	plan_build_dropout_backward(lm->b, l->name, lm->dres, dy, lm->rows * lm->c, site, lm->dropout);
-	return dy;
+	const struct plan_mask mask = plan_lm_mask(lm, lm->c, site);
+	int dy = lm->dres;
+	if (lm->dropout > 0) {
+		dy = own_rows(lm, l->name, "d.y");
+		plan_build_dropout_backward(lm->b, l->name, lm->dres, dy, &mask);
+	}
+	return plan_lm_gather(lm, l->name, dy, lm->c);
+}
+
+/* A norm's output, all rows of it. */
+static int norm_forward(
+	const struct plan_lm *lm, const struct plan_lm_norm *n, int x, int *ret_mean, int *ret_rstd)
+{
+	int y = plan_lm_norm_forward(lm, n, x, ret_mean, ret_rstd);
+	return plan_lm_gather(lm, n->name, y, lm->c);
 }
 
 static int64_t site_out(int layer)
@@ -101,30 +119,30 @@ static void rope(const struct plan_lm *lm, const struct plan_lm_layer *l, int qk
 	if (!lm->rotary)
 		return;
 	plan_build_op(lm->b, PLAN_OP_ROPE, l->attn, PLAN_OPERANDS(qkv, p->rope, p->inputs.positions),
-		PLAN_DIMS(lm->rows, lm->t, lm->heads, lm->kv_heads, lm->head_size), 0)
+		PLAN_DIMS(lm->rows, lm->t, lm->own_heads, lm->own_kv_heads, lm->head_size), 0)
 		->inverse = inverse;
 }
 
 static int64_t qkv_width(const struct plan_lm *lm)
 {
-	return (lm->heads + 2 * lm->kv_heads) * lm->head_size;
+	return (lm->own_heads + 2 * lm->own_kv_heads) * lm->head_size;
 }
 
 static void attention_forward(struct plan_lm *lm, struct plan_lm_layer *l)
 {
 	struct plan_build *b = lm->b;
 	int64_t samples = lm->rows / lm->t;
-	l->n1 = plan_lm_norm_forward(lm, &l->norm_1, l->x, &l->mean1, &l->rstd1);
+	l->n1 = norm_forward(lm, &l->norm_1, l->x, &l->mean1, &l->rstd1);
 	l->qkv = activation(lm, qkv_width(lm), l->attn, "qkv");
 	for (int i = 0; i < lm->in_count; i++)
 		plan_lm_linear_forward(lm, &l->in[i], l->n1, l->qkv, -1);
 	rope(lm, l, l->qkv, false);
-	l->att = activation(lm, lm->heads * lm->head_size, l->attn, "y");
-	l->lse = plan_build_statistic(b, lm->rows * lm->heads, "%.72s.lse", l->attn);
+	l->att = activation(lm, lm->own_heads * lm->head_size, l->attn, "y");
+	l->lse = plan_build_statistic(b, lm->rows * lm->own_heads, "%.72s.lse", l->attn);
 	plan_build_op(b, PLAN_OP_ATTENTION, l->attn,
 		PLAN_OPERANDS(l->qkv, l->att, l->lse, b->p->inputs.starts),
-		PLAN_DIMS(samples, lm->t, lm->heads, lm->kv_heads, lm->head_size),
-		plan_workspace_attention(samples, lm->t, lm->kv_heads, lm->head_size));
+		PLAN_DIMS(samples, lm->t, lm->own_heads, lm->own_kv_heads, lm->head_size),
+		plan_workspace_attention(samples, lm->t, lm->own_kv_heads, lm->head_size));
 }
 
 static bool need_input(const struct plan_lm *lm, const struct plan_lm_linear *l, int count)
@@ -138,30 +156,30 @@ static bool need_input(const struct plan_lm *lm, const struct plan_lm_linear *l,
 /* The mlp's activation by itself: of a product that is not fused with it, or again. */
 static int activate(const struct plan_lm *lm, const struct plan_lm_layer *l)
 {
-	int y = activation(lm, lm->inner, l->mlp, "act");
+	int y = activation(lm, lm->own_inner, l->mlp, "act");
 	if (lm->gated)
 		plan_build_op(lm->b, PLAN_OP_SWIGLU, l->mlp, PLAN_OPERANDS(l->pre, y),
-			PLAN_DIMS(lm->rows, lm->inner), 0);
+			PLAN_DIMS(lm->rows, lm->own_inner), 0);
 	else
 		plan_build_op(lm->b, PLAN_OP_GELU, l->mlp, PLAN_OPERANDS(l->pre, y),
-			PLAN_DIMS(lm->rows * lm->inner), 0);
+			PLAN_DIMS(lm->rows * lm->own_inner), 0);
 	return y;
 }
 
 static void mlp_forward(struct plan_lm *lm, struct plan_lm_layer *l)
 {
 	struct plan_build *b = lm->b;
-	l->n2 = plan_lm_norm_forward(lm, &l->norm_2, l->mid, &l->mean2, &l->rstd2);
+	l->n2 = norm_forward(lm, &l->norm_2, l->mid, &l->mean2, &l->rstd2);
 	/* A recomputation makes the output of the activation only for the gradient of down's weight,
 	 * and the first pass of full recomputation keeps no input of it. */
 	bool output = !b->recompute || need_input(lm, &l->down, 1);
 	bool input = b->recompute || b->spec->checkpointing != SPEC_FULL;
 	bool fused = output && !lm->gated && !plan_lm_linear_adapted(&l->up[0]);
-	l->pre = fused && !input ? -1 : activation(lm, lm->up_count * lm->inner, l->mlp, "pre");
+	l->pre = fused && !input ? -1 : activation(lm, lm->up_count * lm->own_inner, l->mlp, "pre");
 	l->up[0].base.act = fused ? PLAN_ACT_GELU : PLAN_ACT_NONE;
 	l->up[0].base.pre = l->pre;
 	if (fused) {
-		l->act = activation(lm, lm->inner, l->mlp, "act");
+		l->act = activation(lm, lm->own_inner, l->mlp, "act");
 		plan_lm_linear_forward(lm, &l->up[0], l->n2, l->act, -1);
 		return;
 	}
@@ -194,7 +212,7 @@ static int again_norm(
 	if (lm->b->spec->checkpointing != SPEC_SELECTIVE)
 		return y;
 	lm->b->recompute = true;
-	y = plan_lm_norm_forward(lm, n, x, &mean, &rstd);
+	y = norm_forward(lm, n, x, &mean, &rstd);
 	lm->b->recompute = false;
 	return y;
 }
@@ -237,7 +255,7 @@ static bool mlp_backward(struct plan_lm *lm, struct plan_lm_layer *l, int i, enu
 	struct plan_build *b = lm->b;
 	int dy = residual_backward(lm, &l->down, site_down(i));
 	int act = need_input(lm, &l->down, 1) ? again_activate(lm, l) : l->act;
-	int dact = low < STAGE_DOWN ? activation(lm, lm->inner, l->mlp, "d.act") : -1;
+	int dact = low < STAGE_DOWN ? activation(lm, lm->own_inner, l->mlp, "d.act") : -1;
 	struct plan_gate gate = plan_gate_none;
 	if (!lm->gated)
 		gate = (struct plan_gate){ PLAN_ACT_GELU, l->pre };
@@ -246,9 +264,9 @@ static bool mlp_backward(struct plan_lm *lm, struct plan_lm_layer *l, int i, enu
 		return false;
 	int dpre = dact;
 	if (lm->gated) {
-		dpre = activation(lm, 2 * lm->inner, l->mlp, "d.pre");
+		dpre = activation(lm, 2 * lm->own_inner, l->mlp, "d.pre");
 		plan_build_op(b, PLAN_OP_SWIGLU_BACKWARD, l->mlp, PLAN_OPERANDS(l->pre, dact, dpre),
-			PLAN_DIMS(lm->rows, lm->inner), 0);
+			PLAN_DIMS(lm->rows, lm->own_inner), 0);
 	}
 	int n2 = l->n2;
 	if (need_input(lm, l->up, lm->up_count))
@@ -257,6 +275,7 @@ static bool mlp_backward(struct plan_lm *lm, struct plan_lm_layer *l, int i, enu
 	linears_backward(lm, l->up, lm->up_count, n2, dpre, dn);
 	if (low == STAGE_UP)
 		return false;
+	dn = plan_lm_scatter(lm, l->norm_2.name, dn, lm->c);
 	plan_lm_norm_backward(lm, &l->norm_2, l->mid, l->mean2, l->rstd2, dn, lm->dres, true);
 	return true;
 }
@@ -266,15 +285,15 @@ static void attention_backward(struct plan_lm *lm, struct plan_lm_layer *l, int 
 	struct plan_build *b = lm->b;
 	int64_t samples = lm->rows / lm->t;
 	int dy = residual_backward(lm, &l->out, site_out(i));
-	int datt = low < STAGE_OUT ? activation(lm, lm->heads * lm->head_size, l->attn, "d.y") : -1;
+	int datt = low < STAGE_OUT ? activation(lm, lm->own_heads * lm->head_size, l->attn, "d.y") : -1;
 	plan_lm_linear_backward(lm, &l->out, l->att, dy, datt, false, plan_gate_none);
 	if (low == STAGE_OUT)
 		return;
 	int dqkv = activation(lm, qkv_width(lm), l->attn, "d.qkv");
 	plan_build_op(b, PLAN_OP_ATTENTION_BACKWARD, l->attn,
 		PLAN_OPERANDS(l->qkv, l->att, l->lse, datt, dqkv, b->p->inputs.starts),
-		PLAN_DIMS(samples, lm->t, lm->heads, lm->kv_heads, lm->head_size),
-		plan_workspace_attention_backward(samples, lm->t, lm->heads, lm->head_size));
+		PLAN_DIMS(samples, lm->t, lm->own_heads, lm->own_kv_heads, lm->head_size),
+		plan_workspace_attention_backward(samples, lm->t, lm->own_heads, lm->head_size));
 	rope(lm, l, dqkv, true);
 	int n1 = l->n1;
 	if (need_input(lm, l->in, lm->in_count))
@@ -283,6 +302,7 @@ static void attention_backward(struct plan_lm *lm, struct plan_lm_layer *l, int 
 	linears_backward(lm, l->in, lm->in_count, n1, dqkv, dn);
 	if (low == STAGE_IN)
 		return;
+	dn = plan_lm_scatter(lm, l->norm_1.name, dn, lm->c);
 	plan_lm_norm_backward(lm, &l->norm_1, l->x, l->mean1, l->rstd1, dn, lm->dres, true);
 }
 

@@ -50,20 +50,59 @@ static int target_of(const struct spec_lora *lora, const char *name)
 	return -1;
 }
 
-/* A starts as PEFT's do: uniform within 1/sqrt(in) (Kaiming with a = sqrt 5); B at zero. */
-static void add_adapter(struct plan_lm *lm, struct plan_lm_linear *l)
+/* Sets the part of a rank: of outputs (in blocks) or inputs, which dimension dim of shape is. */
+static void cut_dim(const struct plan_lm *lm, struct plan_param_def *def, int dim, int64_t blocks)
 {
-	int64_t r = lm->b->spec->lora.rank, k = l->base.k, n = l->base.n;
+	int64_t own = def->shape[dim] / (blocks > 0 ? blocks : 1) / lm->tensor;
+	def->cut_dim = dim;
+	def->cut_blocks = blocks;
+	def->cut_first = lm->tensor_rank * own;
+	def->cut_count = lm->tensor > 1 ? own : 0;
+}
+
+/* A starts as PEFT's do: uniform within 1/sqrt(in) (Kaiming with a = sqrt 5); B at zero. Of the two
+ * one is cut as the module is; of the other each rank makes a part of the gradient. */
+static void add_adapter(
+	struct plan_lm *lm, struct plan_lm_linear *l, const struct plan_lm_shape *shape)
+{
+	int64_t r = lm->b->spec->lora.rank;
+	bool by_input = shape->cut == PLAN_LM_BY_INPUT, shared = lm->tensor > 1;
+	struct plan_param_def a = { .init = PLAN_INIT_UNIFORM,
+		.init_scale = 1.0 / sqrt((double)shape->k),
+		.rank = 2,
+		.shape = { r, shape->k },
+		.summed = shared && !by_input };
+	struct plan_param_def b = {
+		.init = PLAN_INIT_ZERO, .rank = 2, .shape = { shape->n, r }, .summed = shared && by_input
+	};
+	if (by_input)
+		cut_dim(lm, &a, 1, 0);
+	else
+		cut_dim(lm, &b, 0, shape->blocks);
 	l->site = lm->next_site++;
-	l->a = plan_param_add(lm->b,
-		(struct plan_param_def){ .init = PLAN_INIT_UNIFORM,
-			.init_scale = 1.0 / sqrt((double)k),
-			.rank = 2,
-			.shape = { r, k } },
-		"base_model.model.%s.lora_A.weight", l->name);
-	l->b = plan_param_add(lm->b,
-		(struct plan_param_def){ .init = PLAN_INIT_ZERO, .rank = 2, .shape = { n, r } },
-		"base_model.model.%s.lora_B.weight", l->name);
+	l->a = plan_param_add(lm->b, a, "base_model.model.%s.lora_A.weight", l->name);
+	l->b = plan_param_add(lm->b, b, "base_model.model.%s.lora_B.weight", l->name);
+}
+
+static void add_base(
+	struct plan_lm *lm, struct plan_lm_linear *l, const struct plan_lm_shape *shape)
+{
+	bool by_input = shape->cut == PLAN_LM_BY_INPUT;
+	struct plan_param_def weight = { .init = PLAN_INIT_NORMAL,
+		.init_scale = shape->scale,
+		.rank = 2,
+		.shape = { lm->row_out ? shape->n : shape->k, lm->row_out ? shape->k : shape->n },
+		.role = lm->base_role };
+	cut_dim(lm, &weight, by_input == lm->row_out, by_input ? 0 : shape->blocks);
+	l->base.weight = plan_param_add(lm->b, weight, "%s.weight", l->name);
+	struct plan_param_def bias = {
+		.init = PLAN_INIT_ZERO, .rank = 1, .shape = { shape->n }, .role = lm->base_role
+	};
+	if (!by_input)
+		cut_dim(lm, &bias, 0, shape->blocks);
+	if (lm->biased)
+		l->base.bias = plan_param_add(lm->b, bias, "%s.bias", l->name);
+	l->base.bias_apart = by_input && lm->tensor_rank > 0;
 }
 
 void plan_lm_linear_add(
@@ -73,32 +112,34 @@ void plan_lm_linear_add(
 	va_start(ap, fmt);
 	vsnprintf(l->name, sizeof(l->name), fmt, ap);
 	va_end(ap);
+	bool by_input = shape.cut == PLAN_LM_BY_INPUT;
 	l->a = l->b = -1;
+	l->whole_k = shape.k;
 	l->base = (struct plan_dense){ .name = l->name,
 		.bias = -1,
 		.m = lm->rows,
-		.k = shape.k,
-		.n = shape.n,
+		.k = by_input ? shape.k / lm->tensor : shape.k,
+		.n = by_input ? shape.n : shape.n / lm->tensor,
 		.ldy = shape.ldy,
 		.y_shift = shape.y_shift,
 		.transposed = lm->row_out,
 		.pre = -1 };
-	struct plan_param_def weight = { .init = PLAN_INIT_NORMAL,
-		.init_scale = shape.scale,
-		.rank = 2,
-		.shape = { lm->row_out ? shape.n : shape.k, lm->row_out ? shape.k : shape.n },
-		.role = lm->base_role };
-	l->base.weight = plan_param_add(lm->b, weight, "%s.weight", l->name);
-	struct plan_param_def bias = {
-		.init = PLAN_INIT_ZERO, .rank = 1, .shape = { shape.n }, .role = lm->base_role
-	};
-	if (lm->biased)
-		l->base.bias = plan_param_add(lm->b, bias, "%s.bias", l->name);
+	add_base(lm, l, &shape);
 	int target = target_of(&lm->b->spec->lora, l->name);
 	if (target < 0)
 		return;
 	lm->targets_found |= 1u << (unsigned)target;
-	add_adapter(lm, l);
+	add_adapter(lm, l, &shape);
+}
+
+/* The adapter's dropout: of all inputs, or of the columns that this rank has. */
+static struct plan_mask mask_of(const struct plan_lm *lm, const struct plan_lm_linear *l)
+{
+	int64_t k = l->base.k;
+	return (struct plan_mask){ .count = lm->rows * k,
+		.site = l->site,
+		.p = lm->b->spec->lora.dropout,
+		.cut = { k < l->whole_k ? lm->tensor_rank * k : 0, k, l->whole_k } };
 }
 
 /* What A multiplies: x, or x with the adapter's own dropout. Computed again for the backward pass
@@ -106,12 +147,11 @@ void plan_lm_linear_add(
 static int adapter_input(
 	const struct plan_lm *lm, const struct plan_lm_linear *l, const struct adapter *p, int x)
 {
-	double rate = lm->b->spec->lora.dropout;
-	if (rate == 0)
+	const struct plan_mask mask = mask_of(lm, l);
+	if (mask.p == 0)
 		return x;
-	int64_t count = lm->rows * l->base.k;
-	int y = plan_build_activation(lm->b, count, "%s.x", p->name_a);
-	plan_build_dropout(lm->b, p->name_a, x, y, count, l->site, rate);
+	int y = plan_build_activation(lm->b, mask.count, "%s.x", p->name_a);
+	plan_build_dropout(lm->b, p->name_a, x, y, &mask);
 	return y;
 }
 
@@ -139,17 +179,16 @@ static void adapter_data(const struct plan_lm *lm, const struct plan_lm_linear *
 	const struct adapter *p, int dt, int dx, bool accumulate)
 {
 	struct plan_build *b = lm->b;
-	double rate = b->spec->lora.dropout;
-	int64_t count = lm->rows * l->base.k;
-	if (rate == 0) {
+	const struct plan_mask mask = mask_of(lm, l);
+	if (mask.p == 0) {
 		plan_dense_backward_data(b, &p->a, dt, dx, accumulate ? dx : -1, plan_gate_none);
 		return;
 	}
-	int to = accumulate ? plan_build_activation(b, count, "%s.d.x", p->name_a) : dx;
+	int to = accumulate ? plan_build_activation(b, mask.count, "%s.d.x", p->name_a) : dx;
 	plan_dense_backward_data(b, &p->a, dt, to, -1, plan_gate_none);
-	plan_build_dropout_backward(b, p->name_a, to, to, count, l->site, rate);
+	plan_build_dropout_backward(b, p->name_a, to, to, &mask);
 	if (accumulate)
-		plan_build_op(b, PLAN_OP_ADD, p->name_a, PLAN_OPERANDS(to, dx), PLAN_DIMS(count), 0);
+		plan_build_op(b, PLAN_OP_ADD, p->name_a, PLAN_OPERANDS(to, dx), PLAN_DIMS(mask.count), 0);
 }
 
 static void adapter_backward(const struct plan_lm *lm, const struct plan_lm_linear *l, int x,

@@ -11,6 +11,10 @@ enum {
 	PLAN_NAME_MAX = 96,
 	PLAN_OPERANDS_MAX = 12,
 	PLAN_DIMS_MAX = 8,
+	PLAN_ALIGN_BYTES = 64,    /* every buffer starts at a multiple; padding is part of the total */
+	PLAN_HEAD_SIZE_MAX = 256, /* attention: units of one head */
+	PLAN_ROW_BLOCKS = 64,     /* pieces of a reduction over rows, whatever the number of threads */
+	PLAN_STATISTICS = 5,      /* of a row of logits, XENT_STATISTICS */
 };
 
 enum plan_type { PLAN_F32, PLAN_BF16, PLAN_F16, PLAN_I32, PLAN_U8, PLAN_TYPE_COUNT };
@@ -37,9 +41,11 @@ enum plan_op_kind {
 	/* y = x; x fp32, y of the plan's type; dims count */
 	PLAN_OP_CAST,
 
-	/* Language. position of row r: positions[r], or r % T without. */
-	PLAN_OP_EMBEDDING,          /* tokens, wte, [wpe], [positions], y; dims rows, T, C, V */
-	PLAN_OP_EMBEDDING_BACKWARD, /* tokens, dy, dwte, [dwpe], [positions]; dims rows, T, C, V */
+	/* Language. position of row r: positions[r], or r % T without.
+	 * wte has the rows of tokens [first, first + V): others add 0.
+	 * tokens, wte, [wpe], [positions], y; dims rows, T, C, V, first */
+	PLAN_OP_EMBEDDING,
+	PLAN_OP_EMBEDDING_BACKWARD, /* tokens, dy, dwte, [dwpe], [positions]; dims as forward */
 	PLAN_OP_LAYERNORM,          /* x, gain, bias, y, mean, rstd; dims rows, C; scalar eps */
 	/* x, gain, mean, rstd, dy, dx (added to when accumulate), [dgain], [dbias] + ws */
 	PLAN_OP_LAYERNORM_BACKWARD,
@@ -61,6 +67,15 @@ enum plan_op_kind {
 	 * x, and dw (when given) is added to; in evaluation only row_loss and row_hit are written.
 	 * x [rows, C], w [V, C], labels, row_loss, row_hit, dx, [dw] + ws; dims rows, C, V, chunk */
 	PLAN_OP_CLASSIFIER,
+	/* The loss where ranks have the logits of V classes each, in the order of ranks. First what
+	 * each says of a row: the largest logit, the sum of e^(x - largest), the sum of x, the label's
+	 * logit, and whether that is its first largest one (PLAN_STATISTICS numbers; a row without a
+	 * label has zeros). logits, labels, statistics; dims rows, V, first class */
+	PLAN_OP_XENT_STATISTICS,
+	/* Then the loss, and in training the gradient in place of the logits. logits, labels,
+	 * statistics of all [ranks, rows, PLAN_STATISTICS], row_loss, row_hit; dims rows, V, first
+	 * class, classes of all, ranks */
+	PLAN_OP_XENT_SHARED,
 
 	/* Dense layers: y[M,N] = act(alpha x[M,K] w + b) + residual, alpha = scalar. pre (act GELU):
 	 * where the value before the activation is stored. GELU is taken of that value as y's type
@@ -79,9 +94,10 @@ enum plan_op_kind {
 	PLAN_OP_RELU_BACKWARD, /* y, dy, dx; dims count (from the output) */
 	PLAN_OP_ADD,           /* a, y: y += a; dims count */
 	/* y = x / (1-p) or 0; p = scalar; a function of (seed, stream position, site, index), so the
-	 * backward pass and a recomputation repeat it. Off in evaluation. x, y; dims count, site */
+	 * backward pass and a recomputation repeat it. The index is that in the whole that x is a part
+	 * of (struct plan_cut). Off in evaluation. x, y; dims count, site, first, run, period */
 	PLAN_OP_DROPOUT,
-	PLAN_OP_DROPOUT_BACKWARD, /* dy, dx; dims count, site */
+	PLAN_OP_DROPOUT_BACKWARD, /* dy, dx; dims as forward */
 
 	/* Images, channels last. OH = (H + 2 pad - kernel) / stride + 1.
 	 * x, w [K, C, kernel, kernel], [b], y + ws; dims N, H, W, C, K, kernel, stride, pad; act */

@@ -23,10 +23,6 @@ static void sizes(struct plan *p)
 {
 	for (int i = 0; i < p->param_count; i++) {
 		struct plan_param *pr = &p->params[i];
-		if (pr->role != PLAN_STATE)
-			p->parameter_count += pr->count;
-		if (pr->role == PLAN_TRAINED)
-			p->trained_count += pr->count;
 		if (pr->role != PLAN_TRAINED || pr->sparse || plan_bucket_wants(p, pr))
 			continue;
 		pr->flat = p->flat_count;
@@ -71,12 +67,51 @@ struct dense {
 	int bucket;
 };
 
+/* Squares of elements [begin, end) of the row; those that are alike on the ranks of the tensor axis
+ * are counted by the first. */
+static void norm_of(
+	struct plan_build *b, const struct dense *d, int64_t begin, int64_t end, bool alike)
+{
+	const struct plan_mesh *m = &b->p->mesh;
+	if (begin >= end)
+		return;
+	struct plan_op *op =
+		plan_build_op(b, PLAN_OP_GRADIENT_NORM, "gradient_norm", PLAN_OPERANDS(d->gradient),
+			PLAN_DIMS(end - begin), PLAN_ROW_BLOCKS * (int64_t)sizeof(double));
+	op->shift[0] = d->gradient_at + begin;
+	op->uncounted = (d->bucket < 0 && m->data_rank > 0) || (alike && m->tensor_rank > 0);
+}
+
+/* Where a parameter begins in its row. */
+static int64_t begin_of(const struct dense *d, const struct plan_param *pr)
+{
+	return d->bucket < 0 ? pr->flat : pr->bucket_begin;
+}
+
 static void dense_norm(struct plan_build *b, const struct dense *d)
 {
-	struct plan_op *op = plan_build_op(b, PLAN_OP_GRADIENT_NORM, "gradient_norm",
-		PLAN_OPERANDS(d->gradient), PLAN_DIMS(d->count), PLAN_ROW_BLOCKS * (int64_t)sizeof(double));
-	op->shift[0] = d->gradient_at;
-	op->uncounted = d->bucket < 0 && b->p->mesh.data_rank > 0;
+	const struct plan *p = b->p;
+	int64_t own = d->bucket < 0 ? 0 : p->mesh.data_rank * d->count, begin = 0;
+	bool alike = false;
+	if (p->mesh.tensor == 1) {
+		norm_of(b, d, 0, d->count, false);
+		return;
+	}
+	/* The row's parameters are in the order of params; a run of one sort is one operation. */
+	for (int i = 0; i < p->param_count; i++) {
+		const struct plan_param *pr = &p->params[i];
+		if (d->bucket < 0 ? pr->flat < 0 : pr->bucket != d->bucket)
+			continue;
+		bool now = pr->cut.run == pr->cut.period;
+		int64_t at = begin_of(d, pr) - own;
+		at = at < 0 ? 0 : at > d->count ? d->count : at;
+		if (now != alike) {
+			norm_of(b, d, begin, at, alike);
+			begin = at;
+		}
+		alike = now;
+	}
+	norm_of(b, d, begin, d->count, alike);
 }
 
 static void dense_update(struct plan_build *b, const struct dense *d)
@@ -192,8 +227,8 @@ static void norms(struct plan_build *b, const struct dense *d, int count, struct
 		const struct plan_table *t = &b->table[i];
 		if (p->mesh.data > 1) {
 			const char *name = p->params[t->param].name;
-			plan_parallel_wait(b, name, t->ids, -1, t->ticket[0]);
-			plan_parallel_wait(b, name, t->grads, -1, t->ticket[1]);
+			plan_parallel_wait(b, PLAN_AXIS_DATA, name, t->ids, -1, t->ticket[0]);
+			plan_parallel_wait(b, PLAN_AXIS_DATA, name, t->grads, -1, t->ticket[1]);
 		}
 		sparse[i] = sparse_reduce(b, t);
 	}
@@ -216,8 +251,8 @@ static void return_weights(struct plan_build *b, const struct dense *d, int *ret
 	if (!k || plan_bucket_gathered(k))
 		return;
 	*ret_ticket = plan_parallel_ticket(b);
-	plan_parallel_call(
-		b, PLAN_OP_ALL_GATHER, "weights", k->weights, k->weights, k->shard, *ret_ticket)
+	plan_parallel_call(b, PLAN_AXIS_DATA, PLAN_OP_ALL_GATHER, "weights", k->weights, k->weights,
+		k->shard, *ret_ticket)
 		->shift[0] = b->p->mesh.data_rank * k->shard;
 }
 
@@ -236,7 +271,8 @@ static void updates(struct plan_build *b, const struct dense *d, int count)
 		dense_average(b, &d[i]);
 	for (int i = 0; i < count; i++)
 		if (tickets[i] >= 0)
-			plan_parallel_wait(b, "weights", b->p->buckets[d[i].bucket].weights, -1, tickets[i]);
+			plan_parallel_wait(
+				b, PLAN_AXIS_DATA, "weights", b->p->buckets[d[i].bucket].weights, -1, tickets[i]);
 }
 
 static void optimize(struct plan_build *b, struct dense *d)
@@ -272,7 +308,7 @@ void plan_optimize(struct plan_build *b)
 		return;
 	sizes(p);
 	first_writers(b);
-	if (p->mesh.data > 1)
+	if (p->mesh.data > 1 || p->mesh.tensor > 1)
 		plan_parallel(b);
 	p->optimize_begin = p->op_count;
 	b->phase = PLAN_OPTIMIZE;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What happens between the ranks of the data axis, woven into the operations that a family has
- * emitted: gradients are reduced while the backward pass goes on; with ZeRO the operations work on
- * buckets, and stage 3 gathers a layer's weights while the one before computes. Called by
- * plan_optimize.c. */
+ * What happens to gradients between ranks, and all of the data axis, woven into the operations that
+ * a family has emitted: gradients are reduced while the backward pass goes on; with ZeRO the
+ * operations work on buckets, and stage 3 gathers a layer's weights while the one before computes.
+ * Called by plan_optimize.c. */
 #include "workers/plan/plan_private.h"
 
 #include <stdlib.h>
@@ -23,6 +23,7 @@ struct range {
 	int bucket;       /* -1: stage 0 */
 	int x;            /* buffer */
 	int64_t count;    /* of x */
+	int64_t flat;     /* stage 0: its first element in the flat range */
 	int first, last;  /* operations that write them */
 	int ticket, part; /* part: buffer of the micro-batch's own sum, -1 = none */
 };
@@ -55,27 +56,29 @@ int plan_parallel_ticket(struct plan_build *b)
 }
 
 /* Bytes that this rank sends to each of the others. */
-static double sent(const struct plan *p, enum plan_op_kind kind, int64_t count, enum plan_type type)
+static double sent(int ranks, enum plan_op_kind kind, int64_t count, enum plan_type type)
 {
-	double others = p->mesh.data - 1, bytes = (double)(count * plan_type_bytes(type));
-	return kind == PLAN_OP_ALL_REDUCE ? 2 * others / p->mesh.data * bytes : others * bytes;
+	double others = ranks - 1, bytes = (double)(count * plan_type_bytes(type));
+	return kind == PLAN_OP_ALL_REDUCE ? 2 * others / ranks * bytes : others * bytes;
 }
 
-struct plan_op *plan_parallel_call(struct plan_build *b, enum plan_op_kind kind, const char *name,
-	int x, int y, int64_t count, int ticket)
+struct plan_op *plan_parallel_call(struct plan_build *b, enum plan_axis axis,
+	enum plan_op_kind kind, const char *name, int x, int y, int64_t count, int ticket)
 {
 	struct plan_op *op = plan_build_op(b, kind, name, PLAN_OPERANDS(x, y), PLAN_DIMS(count, 0), 0);
-	op->axis = PLAN_AXIS_DATA;
+	op->axis = axis;
 	op->ticket = ticket;
 	if (!b->code)
-		op->wire_bytes = sent(b->p, kind, count, b->p->buffers[x].type);
+		op->wire_bytes =
+			sent(plan_parallel_ways(&b->p->mesh, axis), kind, count, b->p->buffers[x].type);
 	return op;
 }
 
-struct plan_op *plan_parallel_wait(struct plan_build *b, const char *name, int x, int y, int ticket)
+struct plan_op *plan_parallel_wait(
+	struct plan_build *b, enum plan_axis axis, const char *name, int x, int y, int ticket)
 {
 	struct plan_op *op = plan_build_op(b, PLAN_OP_WAIT, name, PLAN_OPERANDS(x, y), NULL, 0, 0);
-	op->axis = PLAN_AXIS_DATA;
+	op->axis = axis;
 	op->ticket = ticket;
 	return op;
 }
@@ -121,6 +124,7 @@ static void flat_ranges(struct weave *w, int *by_param)
 		unit = pr->unit;
 		r->x = pr->gradient;
 		r->count = end - pr->flat;
+		r->flat = pr->flat;
 		by_param[i] = w->range_count - 1;
 	}
 }
@@ -300,18 +304,60 @@ static void find_events(struct weave *w)
 
 /* ------------------------------------------------------------------ weaving */
 
+/* The parameter's gradient is in the range, and the ranks of the tensor axis have parts of it. */
+static bool sums(const struct weave *w, const struct range *g, const struct plan_param *pr)
+{
+	if (!pr->summed || pr->role != PLAN_TRAINED)
+		return false;
+	if (g->bucket >= 0)
+		return pr->bucket == g->bucket;
+	return pr->flat >= g->flat && pr->flat < g->flat + g->count;
+}
+
+/* What the ranks of the tensor axis add up first: neighbours as one. */
+static void emit_sums(struct weave *w, const struct range *g)
+{
+	struct plan_build *b = w->b;
+	const struct plan *p = b->p;
+	const bool last_micro = p->mesh.zero < 2;
+	int first = p->ticket_count;
+	for (int i = 0; i < p->param_count; i++) {
+		if (!sums(w, g, &p->params[i]))
+			continue;
+		const struct plan_param *from = &p->params[i];
+		while (i + 1 < p->param_count && sums(w, g, &p->params[i + 1]))
+			i++;
+		const struct plan_param *to = &p->params[i];
+		bool bucket = g->bucket >= 0;
+		int64_t begin = bucket ? from->bucket_begin : from->flat;
+		int64_t end = (bucket ? to->bucket_begin : to->flat) + to->count;
+		struct plan_op *op = plan_parallel_call(b, PLAN_AXIS_TENSOR, PLAN_OP_ALL_REDUCE,
+			"gradients", g->x, -1, end - begin, plan_parallel_ticket(b));
+		op->shift[0] = begin - (bucket ? 0 : g->flat);
+		op->last_micro = last_micro;
+	}
+	for (int ticket = first; ticket < p->ticket_count; ticket++)
+		plan_parallel_wait(b, PLAN_AXIS_TENSOR, "gradients", g->x, -1, ticket)->last_micro =
+			last_micro;
+}
+
 static void emit_reduce(struct weave *w, const struct range *g)
 {
 	struct plan_build *b = w->b;
 	const struct plan *p = b->p;
 	struct plan_op *op = NULL;
+	if (p->mesh.tensor > 1)
+		emit_sums(w, g);
+	if (p->mesh.data == 1)
+		return;
 	if (p->mesh.zero == 0) {
-		op = plan_parallel_call(b, PLAN_OP_ALL_REDUCE, "gradients", g->x, -1, g->count, g->ticket);
+		op = plan_parallel_call(
+			b, PLAN_AXIS_DATA, PLAN_OP_ALL_REDUCE, "gradients", g->x, -1, g->count, g->ticket);
 	} else {
 		const struct plan_bucket *k = &p->buckets[g->bucket];
 		int y = p->mesh.zero == 1 ? g->x : g->part >= 0 ? g->part : k->own_gradient;
 		op = plan_parallel_call(
-			b, PLAN_OP_REDUCE_SCATTER, "gradients", g->x, y, k->shard, g->ticket);
+			b, PLAN_AXIS_DATA, PLAN_OP_REDUCE_SCATTER, "gradients", g->x, y, k->shard, g->ticket);
 		if (p->mesh.zero == 1)
 			op->shift[1] = p->mesh.data_rank * k->shard;
 	}
@@ -321,9 +367,12 @@ static void emit_reduce(struct weave *w, const struct range *g)
 static void emit_wait_reduce(struct weave *w, const struct range *g)
 {
 	struct plan_build *b = w->b;
+	if (b->p->mesh.data == 1)
+		return;
 	const struct plan_bucket *k = g->bucket >= 0 ? &b->p->buckets[g->bucket] : NULL;
 	int y = g->part >= 0 ? g->part : k ? k->own_gradient : -1;
-	plan_parallel_wait(b, "gradients", g->x, y, g->ticket)->last_micro = b->p->mesh.zero < 2;
+	plan_parallel_wait(b, PLAN_AXIS_DATA, "gradients", g->x, y, g->ticket)->last_micro =
+		b->p->mesh.zero < 2;
 	if (k && g->part >= 0)
 		plan_build_op(b, PLAN_OP_ACCUMULATE, "gradients", PLAN_OPERANDS(g->part, k->own_gradient),
 			PLAN_DIMS(k->shard), 0);
@@ -338,14 +387,14 @@ static void emit_clear(struct weave *w, const struct range *g)
 static void emit_gather(struct weave *w, const struct use *u)
 {
 	const struct plan_bucket *k = &w->b->p->buckets[u->bucket];
-	plan_parallel_call(
-		w->b, PLAN_OP_ALL_GATHER, "weights", k->own_weights, u->buffer, k->shard, u->ticket);
+	plan_parallel_call(w->b, PLAN_AXIS_DATA, PLAN_OP_ALL_GATHER, "weights", k->own_weights,
+		u->buffer, k->shard, u->ticket);
 }
 
 static void emit_wait_gather(struct weave *w, const struct use *u)
 {
-	plan_parallel_wait(
-		w->b, "weights", w->b->p->buckets[u->bucket].own_weights, u->buffer, u->ticket);
+	plan_parallel_wait(w->b, PLAN_AXIS_DATA, "weights", w->b->p->buckets[u->bucket].own_weights,
+		u->buffer, u->ticket);
 }
 
 /* A table's look-ups and their gradients lie in the order of the batch, whoever made them: a
@@ -360,8 +409,8 @@ static void emit_table(struct weave *w, struct plan_table *t)
 	for (int i = 0; i < 2; i++) {
 		t->ticket[i] = plan_parallel_ticket(b);
 		int64_t count = p->micro_batch * widths[i];
-		struct plan_op *op = plan_parallel_call(
-			b, PLAN_OP_ALL_GATHER, name, buffers[i], buffers[i], count, t->ticket[i]);
+		struct plan_op *op = plan_parallel_call(b, PLAN_AXIS_DATA, PLAN_OP_ALL_GATHER, name,
+			buffers[i], buffers[i], count, t->ticket[i]);
 		op->shift[0] = p->mesh.data_rank * count;
 		op->dim[1] = p->mesh.data * count;
 	}

@@ -60,6 +60,16 @@ static int keep(struct plan_build *b, struct plan_param pr)
 	return b->p->param_count++;
 }
 
+/* Of the model, whoever keeps it. */
+static void count_whole(struct plan *p, const struct plan_param *pr)
+{
+	int64_t whole = pr->count / pr->cut.run * pr->cut.period;
+	if (pr->role != PLAN_STATE)
+		p->parameter_count += whole;
+	if (pr->role == PLAN_TRAINED)
+		p->trained_count += whole;
+}
+
 static int add(struct plan_build *b, struct plan_param pr)
 {
 	bool narrow = b->p->type != PLAN_F32 && pr.rank >= 2 && pr.role != PLAN_STATE && !pr.sparse;
@@ -67,6 +77,7 @@ static int add(struct plan_build *b, struct plan_param pr)
 		b->unit++;
 	pr.unit = b->unit;
 	pr.number = b->number++;
+	count_whole(b->p, &pr);
 	if (plan_bucket_wants(b->p, &pr)) {
 		add_names(b, &pr, narrow ? b->p->type : PLAN_F32);
 		return keep(b, pr);
@@ -100,6 +111,7 @@ static const struct plan_param none = {
 static void cut(struct plan_param *pr, const struct plan_param_def *def)
 {
 	pr->cut = plan_cut_none(pr->count);
+	pr->room = pr->count;
 	if (def->cut_count == 0 || pr->count == 0)
 		return;
 	int64_t inner = 1, block = def->shape[def->cut_dim];
@@ -110,7 +122,9 @@ static void cut(struct plan_param *pr, const struct plan_param_def *def)
 	pr->cut = (struct plan_cut){
 		.first = def->cut_first * inner, .run = def->cut_count * inner, .period = block * inner
 	};
-	pr->count = pr->count / pr->cut.period * pr->cut.run;
+	int64_t blocks = pr->count / pr->cut.period, most = def->cut_most;
+	pr->count = blocks * pr->cut.run;
+	pr->room = most > 0 ? blocks * most * inner : pr->count;
 }
 
 int plan_param_add(struct plan_build *b, struct plan_param_def def, const char *fmt, ...)
@@ -144,6 +158,7 @@ int plan_param_table(struct plan_build *b, int64_t rows, int64_t d, int64_t look
 	pr.shape[1] = d;
 	pr.count = plan_build_count(b, rows, d, 1);
 	pr.cut = plan_cut_none(pr.count);
+	pr.room = pr.count;
 	pr.init = PLAN_INIT_UNIFORM;
 	pr.init_scale = init_scale;
 	pr.sparse = true;

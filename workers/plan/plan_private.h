@@ -88,12 +88,18 @@ struct plan_op *plan_build_op(struct plan_build *b, enum plan_op_kind kind, cons
 #define PLAN_DIMS(...) \
 	(const int64_t[]){ __VA_ARGS__ }, (int)ARRAY_LEN(((int64_t[]){ __VA_ARGS__ }))
 
-/* y = dropout(x), and the gradient's way back; x and y (dy and dx) may be one buffer. A site is a
- * number of its own for each mask of the model. */
+/* A mask: of `count` elements, which the cut takes from a whole (run 0: they are the whole). A site
+ * is a number of its own for each mask of the model. */
+struct plan_mask {
+	int64_t count, site;
+	double p;
+	struct plan_cut cut;
+};
+/* y = dropout(x), and the gradient's way back; x and y (dy and dx) may be one buffer. */
 void plan_build_dropout(
-	struct plan_build *b, const char *name, int x, int y, int64_t count, int64_t site, double p);
+	struct plan_build *b, const char *name, int x, int y, const struct plan_mask *m);
 void plan_build_dropout_backward(
-	struct plan_build *b, const char *name, int dy, int dx, int64_t count, int64_t site, double p);
+	struct plan_build *b, const char *name, int dy, int dx, const struct plan_mask *m);
 
 /* Between the loss and the first operation of the backward pass. */
 void plan_build_backward(struct plan_build *b);
@@ -114,7 +120,8 @@ struct plan_param_def {
 	 */
 	int cut_dim;
 	int64_t cut_blocks, cut_first, cut_count;
-	bool summed; /* as struct plan_param has it */
+	int64_t cut_most; /* cut_count of the rank that has the most; 0 = all have the same */
+	bool summed;      /* as struct plan_param has it */
 };
 int plan_param_add(struct plan_build *b, struct plan_param_def def, const char *fmt, ...)
 	printf_like(3, 4);
@@ -134,6 +141,8 @@ struct plan_dense {
 	int64_t m, k, n;
 	int64_t ldy;     /* elements between rows of y; 0 = n */
 	int64_t y_shift; /* first element: y is a part of wider rows */
+	int64_t x_shift; /* first element of x, and of its gradient: a part of the rows */
+	bool bias_apart; /* another rank adds the bias, to its part of the sum that y is */
 	bool transposed; /* the weight is [N,K] */
 	enum plan_activation act;
 	int pre;      /* GELU: buffer of the value before; -1 = not kept. Not read otherwise */
@@ -215,12 +224,19 @@ static inline bool plan_bucket_gathered(const struct plan_bucket *k)
 }
 /* plan_parallel.c: weaves what happens between ranks into the operations of a micro-batch. */
 void plan_parallel(struct plan_build *b);
-/* An operation between ranks on the data axis; a ticket of its own. */
+/* Ranks along an axis. */
+static inline int plan_parallel_ways(const struct plan_mesh *m, enum plan_axis axis)
+{
+	return axis == PLAN_AXIS_TENSOR  ? m->tensor
+		: axis == PLAN_AXIS_PIPELINE ? m->pipeline
+									 : m->data;
+}
+/* An operation between ranks of an axis; a ticket of its own. */
 int plan_parallel_ticket(struct plan_build *b);
-struct plan_op *plan_parallel_call(struct plan_build *b, enum plan_op_kind kind, const char *name,
-	int x, int y, int64_t count, int ticket);
+struct plan_op *plan_parallel_call(struct plan_build *b, enum plan_axis axis,
+	enum plan_op_kind kind, const char *name, int x, int y, int64_t count, int ticket);
 struct plan_op *plan_parallel_wait(
-	struct plan_build *b, const char *name, int x, int y, int ticket);
+	struct plan_build *b, enum plan_axis axis, const char *name, int x, int y, int ticket);
 
 /* The optimizer's operations and the sizes that follow from the parameters. */
 void plan_optimize(struct plan_build *b);

@@ -69,6 +69,8 @@ const char *plan_op_word(enum plan_op_kind kind)
 		[PLAN_OP_SWIGLU] = "swiglu",
 		[PLAN_OP_SWIGLU_BACKWARD] = "swiglu_backward",
 		[PLAN_OP_CLASSIFIER] = "classifier",
+		[PLAN_OP_XENT_STATISTICS] = "xent_statistics",
+		[PLAN_OP_XENT_SHARED] = "xent_shared",
 		[PLAN_OP_LINEAR] = "linear",
 		[PLAN_OP_LINEAR_BACKWARD_DATA] = "linear_backward_data",
 		[PLAN_OP_LINEAR_BACKWARD_WEIGHT] = "linear_backward_weight",

@@ -57,7 +57,7 @@ void CPU_FN(swiglu_backward)(
 void CPU_FN(relu_backward)(int64_t count, const void *y, const void *dy, void *dx);
 void CPU_FN(add_into)(int64_t count, const void *a, void *y);
 void CPU_FN(column_sum)(int64_t rows, int64_t n, const void *x, int64_t ldx, float *y);
-void CPU_FN(dropout_apply)(int64_t count, float p, uint64_t key, const void *x, void *y);
+void CPU_FN(dropout_apply)(const struct backend_dropout *d);
 void CPU_FN(maxpool_forward)(const struct backend_pool *d);
 void CPU_FN(maxpool_backward)(const struct backend_pool *d);
 void CPU_FN(avgpool_forward)(int64_t n, int64_t hw, int64_t c, const void *x, void *y);
@@ -70,6 +70,8 @@ void CPU_FN(interaction_backward)(
 	int64_t samples, int64_t features, int64_t d, const void *z, const void *dy, void *dz);
 void CPU_FN(classifier_run)(const struct backend_classifier *d);
 void CPU_FN(softmax_xent)(const struct backend_softmax_xent *d);
+void CPU_FN(xent_statistics)(const struct backend_xent_shared *d);
+void CPU_FN(xent_shared)(const struct backend_xent_shared *d);
 void CPU_FN(mse_loss)(const struct backend_regress *d);
 void CPU_FN(bce_loss)(const struct backend_regress *d);
 void CPU_FN(adamw_update)(const struct backend_update *d);

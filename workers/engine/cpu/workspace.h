@@ -5,7 +5,7 @@
 #pragma once
 
 #include "core/base/num.h"
-#include "workers/plan/plan.h"
+#include "workers/plan/plan_op.h"
 
 #include <stdint.h>
 

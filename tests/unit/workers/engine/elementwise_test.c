@@ -220,10 +220,16 @@ static void test_add_relu_fill(void **state)
 	assert_true(f.v[0] == 2.5 && f.v[N - 2] == 2.5 && f.v[N - 1] == last);
 }
 
+/* Of a whole. */
+static void drop(int64_t count, float p, uint64_t key, const void *x, void *y)
+{
+	ops->dropout(&(struct backend_dropout){ count, p, key, plan_cut_none(count), x, y });
+}
+
 static void run_dropout(void *arg)
 {
 	struct call *c = arg;
-	ops->dropout(c->count, c->p, c->key, c->x, c->y);
+	drop(c->count, c->p, c->key, c->x, c->y);
 }
 
 static int count_kept(struct ops_vec *y, uint64_t key, uint8_t *kept)
@@ -232,7 +238,7 @@ static int count_kept(struct ops_vec *y, uint64_t key, uint8_t *kept)
 	int sum = 0;
 	for (int64_t i = 0; i < one.count; i++)
 		ops_set(&one, i, 1);
-	ops->dropout(y->count, 0.25f, key, one.p, y->p);
+	drop(y->count, 0.25f, key, one.p, y->p);
 	ops_sync(y);
 	for (int64_t i = 0; i < y->count; i++)
 		sum += kept[i] = y->v[i] != 0;
@@ -266,10 +272,19 @@ static void test_dropout(void **state)
 			same += kept[i] == other[i + shift];
 		assert_in_range(same, 62500 - 800, 62500 + 800);
 	}
-	ops->dropout(N, 0.0f, 99, x.p, y.p);
+	/* The part of a rank has the whole's mask: rows of ROW, of which it has COLUMNS from AT on. */
+	enum { ROW = 100, AT = 17, COLUMNS = 29, PART = N / ROW * COLUMNS };
+	struct ops_vec part = ops_new(ops_type, PART);
+	ops->dropout(&(struct backend_dropout){
+		PART, 0.25f, 99, { AT, COLUMNS, ROW }, ops_random(ops_type, PART, 1).p, part.p });
+	ops_sync(&part);
+	(void)count_kept(&y, 99, kept);
+	for (int i = 0; i < PART; i++)
+		assert_true((part.v[i] != 0) == kept[i / COLUMNS * ROW + AT + i % COLUMNS]);
+	drop(N, 0.0f, 99, x.p, y.p);
 	ops_sync(&y);
 	assert_memory_equal(x.v, y.v, N * sizeof(double));
-	ops->dropout(N, 0.0f, 99, y.p, y.p);
+	drop(N, 0.0f, 99, y.p, y.p);
 	ops_sync(&y);
 	assert_memory_equal(x.v, y.v, N * sizeof(double));
 }
@@ -310,7 +325,7 @@ static void test_nan(void **state)
 		else if (k == 2)
 			ops->swiglu(1, N, x.p, y.p);
 		else
-			ops->dropout(N, 0.5f, 11, x.p, y.p);
+			drop(N, 0.5f, 11, x.p, y.p);
 		ops_sync(&y);
 		for (int i = 0; i < N; i++)
 			assert_true((isnan(y.v[i]) != 0) == (i == 37) || (k == 3 && y.v[i] == 0));

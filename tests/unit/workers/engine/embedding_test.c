@@ -79,6 +79,7 @@ static void lookup_case(int64_t rows, int64_t t, int64_t c, int64_t v, int with)
 	struct backend_embedding d = { .rows = rows,
 		.t = t,
 		.c = c,
+		.v = v,
 		.w_type = w_type,
 		.tokens = r.tokens,
 		.positions = r.positions,

@@ -153,6 +153,108 @@ static void test_softmax_nan(void **state)
 	assert_true(!isnan(loss.v[0]) && isnan(loss.v[1]) && !isnan(loss.v[2]));
 }
 
+/* ------------------------------------------------------------------ classes that ranks have apart
+ */
+
+enum { SHARED_RANKS_MAX = 4 };
+
+/* The columns of each rank, the losses from what all say, and the gradients put together again. */
+struct together {
+	int64_t rows, n, ranks, begin[SHARED_RANKS_MAX + 1];
+	struct ops_vec *x, part[SHARED_RANKS_MAX], loss, hit;
+	const int32_t *labels;
+	float *statistics, scale, smoothing;
+};
+
+static void move_columns(struct together *t, int64_t k, bool back)
+{
+	int64_t own = t->begin[k + 1] - t->begin[k];
+	for (int64_t r = 0; r < t->rows; r++)
+		for (int64_t i = 0; i < own; i++) {
+			int64_t whole = r * t->n + t->begin[k] + i, part = r * own + i;
+			if (back)
+				ops_set(t->x, whole, t->part[k].v[part]);
+			else
+				ops_set(&t->part[k], part, t->x->v[whole]);
+		}
+}
+
+static void run_together(void *arg)
+{
+	struct together *t = arg;
+	struct backend_xent_shared d[SHARED_RANKS_MAX];
+	ops_sync(t->x);
+	for (int64_t k = 0; k < t->ranks; k++) {
+		move_columns(t, k, false);
+		d[k] = (struct backend_xent_shared){ .rows = t->rows,
+			.own = t->begin[k + 1] - t->begin[k],
+			.first = t->begin[k],
+			.classes = t->n,
+			.ranks = t->ranks,
+			.logits = t->part[k].p,
+			.labels = t->labels,
+			.own_statistics = t->statistics + k * t->rows * PLAN_STATISTICS,
+			.statistics = t->statistics,
+			.row_loss = t->loss.p,
+			.row_hit = t->hit.p,
+			.scale = t->scale,
+			.smoothing = t->smoothing };
+		ops->xent_statistics(&d[k]);
+	}
+	for (int64_t k = 0; k < t->ranks; k++) {
+		ops->xent_shared(&d[k]);
+		ops_sync(&t->part[k]);
+		move_columns(t, k, true);
+	}
+}
+
+static void shared_case(int64_t rows, int64_t n, int64_t ranks, double smoothing, double sharp)
+{
+	struct ops_vec x = ops_random(ops_type, rows * n, sharp);
+	struct together t = { .rows = rows,
+		.n = n,
+		.ranks = ranks,
+		.x = &x,
+		.loss = ops_random(PLAN_F32, rows, 1),
+		.hit = ops_random(PLAN_F32, rows, 1),
+		.labels = labels_of(rows, n, 4),
+		.statistics = ops_alloc((size_t)(ranks * rows * PLAN_STATISTICS) * sizeof(float)),
+		.smoothing = (float)smoothing };
+	for (int64_t i = 0; i < rows; i += 2) /* hits, and ties with another rank's */
+		if (t.labels[i] >= 0) {
+			ops_set(&x, i * n + t.labels[i], 2 * sharp);
+			if (i % 4)
+				ops_set(&x, i * n + ops_pick(0, n - 1), 2 * sharp);
+		}
+	for (int64_t k = 0; k <= ranks; k++)
+		t.begin[k] = k * (n / ranks) + (k < n % ranks ? k : n % ranks);
+	for (int64_t k = 0; k < ranks; k++)
+		t.part[k] = ops_new(ops_type, rows * (t.begin[k + 1] - t.begin[k]));
+	struct reference r = { rows, n, t.labels, smoothing, ops_copy(x.v, rows * n), ops_doubles(rows),
+		ops_doubles(rows) };
+	double *dx = ops_doubles(rows * n), scale = 1.0 / 19, logits = ops_largest(r.x, rows * n);
+	softmax_forward(&r);
+	OPS_RUN(run_together, &t, &x, &t.loss, &t.hit);
+	OPS_NEAR_OF(t.loss, r.loss, logits, 1e-6);
+	assert_memory_equal(t.hit.v, r.hit, (size_t)rows * sizeof(double));
+	assert_memory_equal(x.v, r.x, (size_t)(rows * n) * sizeof(double));
+	t.scale = (float)scale;
+	softmax_backward(&r, scale, dx);
+	OPS_RUN(run_together, &t, &x, &t.loss, &t.hit);
+	OPS_NEAR_OF(x, dx, scale, 1e-6);
+	OPS_NEAR_OF(t.loss, r.loss, logits, 1e-6);
+}
+
+static void test_shared(void **state)
+{
+	shared_case(21, 77, 2, 0, 4);
+	shared_case(21, 7, 4, 0.1, 4);
+	shared_case(30, 1009, 3, 0, 30);
+	shared_case(9, 4, 4, 0.1, 1);
+	for (int i = 0; i < 4; i++)
+		shared_case(ops_pick(1, 40), ops_pick(4, 300), ops_pick(1, 4), 0.1, 5);
+}
+
 /* ---------------------------------------------------------------------------------- classifier */
 
 struct head {
@@ -339,6 +441,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		OPS_TEST(test_softmax),
 		OPS_TEST(test_softmax_nan),
+		OPS_TEST(test_shared),
 		OPS_TEST(test_classifier),
 		OPS_TEST(test_mse_known),
 		OPS_TEST(test_mse),

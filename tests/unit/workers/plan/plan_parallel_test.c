@@ -236,7 +236,8 @@ static void test_refusals(void **state)
 		{ { .data = -1 }, 8, 0, 0, "$.parallelism.data" },
 		{ { .data = 1 << 20 }, 8, 0, 0, "$.parallelism.data" },
 		{ { .data = 2, .zero_stage = 4 }, 8, 0, 0, "$.parallelism.zero_stage" },
-		{ { .data = 2, .tensor = 2 }, 8, 0, 0, "$.parallelism.tensor" },
+		{ { .data = 2, .tensor = 4 }, 8, 0, 0, "$.parallelism.tensor" }, /* heads */
+		{ { .data = 2, .tensor = -2 }, 8, 0, 0, "$.parallelism.tensor" },
 		{ { .data = 2, .pipeline = 2 }, 8, 0, 0, "$.parallelism.pipeline" },
 		{ { .data = 4096, .tensor = 2 }, 8192, 0, 0, "$.parallelism" },
 		{ { .data = 3 }, 8, 0, 0, "$.hyperparameters.batch_size" },

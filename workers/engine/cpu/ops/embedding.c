@@ -18,11 +18,12 @@ void CPU_FN(embedding_forward)(const struct backend_embedding *d)
 	bool is_f32 = d->w_type == PLAN_F32;
 #pragma omp parallel for schedule(static) if (d->rows * c > CPU_PARALLEL_MIN)
 	for (int64_t r = 0; r < d->rows; r++) {
-		int64_t token = (int64_t)d->tokens[r] * c;
+		int64_t token = d->tokens[r] - d->first;
+		bool own = token >= 0 && token < d->v;
 		int64_t position = (d->positions ? d->positions[r] : r % d->t) * c;
 		act_t *y = (act_t *)d->y + r * c;
 		for (int64_t i = 0; i < c; i += SIMD_WIDTH) {
-			simd_f32 v = weight_load(is_f32, d->wte, token + i, c - i);
+			simd_f32 v = own ? weight_load(is_f32, d->wte, token * c + i, c - i) : simd_set(0);
 			if (d->wpe)
 				v += weight_load(is_f32, d->wpe, position + i, c - i);
 			act_store_upto(y + i, v, c - i);
@@ -37,6 +38,13 @@ CPU_INLINE void add_slice(float *to, const act_t *dy, int64_t n)
 			to + i, simd_load_upto(to + i, n - i) + act_load_upto(dy + i, n - i), n - i);
 }
 
+/* The row of a token's gradient, -1: it is another rank's, or nobody's. */
+CPU_INLINE int64_t gradient_row(const struct backend_embedding *d, int64_t r)
+{
+	int64_t token = d->tokens[r] - d->first;
+	return d->dwte && token >= 0 && token < d->v ? token : -1;
+}
+
 void CPU_FN(embedding_backward)(const struct backend_embedding *d)
 {
 	enum { SLICE = 64, NARROW = 16, AHEAD = 8 };
@@ -47,11 +55,12 @@ void CPU_FN(embedding_backward)(const struct backend_embedding *d)
 		int64_t n = c - c0 < slice ? c - c0 : slice;
 		for (int64_t r = 0; r < d->rows; r++) {
 			const act_t *dy = (const act_t *)d->dy + r * c + c0;
-			if (d->dwte && r + AHEAD < d->rows)
-				for (int64_t i = 0; i < n; i += NARROW)
-					__builtin_prefetch(d->dwte + (int64_t)d->tokens[r + AHEAD] * c + c0 + i, 1);
-			if (d->dwte)
-				add_slice(d->dwte + (int64_t)d->tokens[r] * c + c0, dy, n);
+			int64_t row = gradient_row(d, r);
+			int64_t ahead = r + AHEAD < d->rows ? gradient_row(d, r + AHEAD) : -1;
+			for (int64_t i = 0; i < n && ahead >= 0; i += NARROW)
+				__builtin_prefetch(d->dwte + ahead * c + c0 + i, 1);
+			if (row >= 0)
+				add_slice(d->dwte + row * c + c0, dy, n);
 			if (d->dwpe)
 				add_slice(d->dwpe + (d->positions ? d->positions[r] : r % d->t) * c + c0, dy, n);
 		}

@@ -2,6 +2,7 @@
  * Dot products of all pairs of a sample's features. z is [samples, F, D]; y is [samples, D +
  * F(F-1)/2]: the dense feature, then z_i . z_j for i > j, row by row. A sample's products are one
  * small matrix in the cache. */
+#include "core/spec/spec.h"
 #include "workers/engine/cpu/ops/lanes.h"
 
 enum {
