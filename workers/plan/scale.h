@@ -185,8 +185,9 @@ struct scale_bounds {
 	int64_t micro_batch, micro_batch_most; /* the one given, the largest allowed; 0 = any */
 	bool checkpointing_given;
 	enum spec_checkpointing checkpointing;
-	/* Asked for each mesh before it leads its pair: the bytes that its fullest rank really needs,
-	 * in place of the estimate's. PLAN_TOO_LARGE leaves the mesh out; INVALID_VALUE also all that
+	/* Asked for one mesh of each pair (tensor, pipeline), and for each before it leads, unless it
+	 * is estimated far too large: the bytes that its fullest rank really needs, in place of the
+	 * estimate's. PLAN_TOO_LARGE leaves the mesh out; INVALID_VALUE also all that
 	 * differ from it by checkpointing or micro-batch only; any other code ends the search. */
 	int (*measure)(void *ctx, const struct scale_mesh *mesh, double *ret_bytes, struct err *err);
 	void *ctx;

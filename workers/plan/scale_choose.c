@@ -57,17 +57,20 @@ static void say(const struct scale_search *found, char *out)
 		next->mesh.pipeline, next->reason);
 }
 
-/* Data parallel, as the spec stands. The plan says what is wrong with it, if anything is. */
+/* Data parallel, as the spec stands, whatever the device holds. */
 static int choose_data(
 	struct job_spec *spec, const char *why, struct scale_chosen *ret, struct err *err)
 {
 	const struct spec_hyper *h = &spec->hyper;
 	int64_t data = spec->device_count;
-	if (h->batch_size % (data * h->micro_batch_size) != 0)
+	if (h->batch_size % data != 0)
 		return err_set(err, ERR_INVALID_VALUE, "$.hyperparameters.batch_size",
-			"batch_size (%lld) must be a multiple of micro_batch_size (%lld) times "
-			"parallelism.data (%lld)",
-			(long long)h->batch_size, (long long)h->micro_batch_size, (long long)data);
+			"batch_size (%lld) must be a multiple of parallelism.data (%lld)",
+			(long long)h->batch_size, (long long)data);
+	if (h->batch_size / data % h->micro_batch_size != 0)
+		return err_set(err, ERR_INVALID_VALUE, "$.hyperparameters.micro_batch_size",
+			"micro_batch_size (%lld) must divide what each rank has of batch_size: %lld",
+			(long long)h->micro_batch_size, (long long)(h->batch_size / data));
 	spec->parallel = (struct spec_parallel){ .data = data, .tensor = 1, .pipeline = 1 };
 	*ret = (struct scale_chosen){ .parallel = spec->parallel };
 	snprintf(ret->reason, sizeof(ret->reason), "%s", why);
@@ -75,12 +78,14 @@ static int choose_data(
 }
 
 /* No mesh is accepted: the reason is that of the simplest. */
-static int explain(const struct job_spec *spec, struct err *err)
+static int explain(const struct job_spec *spec, const struct spec_open *open, struct err *err)
 {
 	struct job_spec s = *spec;
 	struct err why = { 0 };
 	cleanup(plan_destroyp) struct plan *p = NULL;
 	s.parallel = (struct spec_parallel){ .data = spec->device_count, .tensor = 1, .pipeline = 1 };
+	if (open->micro_batch)
+		s.hyper.micro_batch_size = 0; /* nobody has asked for one */
 	int rc = plan_compile(&s, NULL, &p, &why);
 	if (rc == 0)
 		return ERR_INVALID_VALUE; /* what the search says */
@@ -105,7 +110,7 @@ static int search(struct job_spec *spec, const struct spec_open *open, const str
 		return err_set(err, ERR_NO_MEMORY, NULL, "no memory for the search");
 	int rc = scale_search_within(m, c, &bounds, found, err);
 	if (rc == ERR_INVALID_VALUE)
-		rc = explain(spec, err);
+		rc = explain(spec, open, err);
 	if (rc < 0 && rc != ERR_PLAN_TOO_LARGE)
 		return rc;
 	if (found->choice_count == 0)

@@ -7,6 +7,8 @@
 #include <string.h>
 
 enum { DIVISORS_MAX = 1536 }; /* no number below 2^31 has more */
+/* What is estimated to need so many times the memory does not fit, however wrong the estimate. */
+static const double HOPELESS = 1.5;
 
 struct search {
 	const struct scale_model *m;
@@ -16,6 +18,8 @@ struct search {
 	int code;
 	struct scale_choice pair; /* the best so far of the pair that is being tried */
 	bool found;
+	struct scale_choice best; /* the best of the pairs before */
+	bool has_best;
 	int64_t tried;
 };
 
@@ -28,13 +32,24 @@ static bool beats(const struct scale_cost *a, const struct scale_cost *b)
 	return a->fits ? a->step_s < SCALE_BETTER * b->step_s : a->memory_bytes < b->memory_bytes;
 }
 
-/* The real bytes of a mesh that would lead. */
+/* Asking costs a thousand estimates: one mesh of each pair is asked for, so that an axis that is
+ * not there is known, and then those that would lead all pairs and are not far too large. */
+static bool is_worth_asking(const struct search *s, const struct scale_choice *next)
+{
+	if (!s->b->measure)
+		return false;
+	if (!s->found)
+		return true;
+	if (next->cost.memory_bytes > HOPELESS * s->c->device.memory_bytes)
+		return false;
+	return !s->has_best || beats(&next->cost, &s->best.cost);
+}
+
+/* The real bytes of a mesh. */
 static int measure(struct search *s, struct scale_choice *next)
 {
 	struct err ignored = { 0 };
 	double bytes = 0;
-	if (!s->b->measure)
-		return 0;
 	int rc = s->b->measure(s->b->ctx, &next->mesh, &bytes, &ignored);
 	if (rc == 0) {
 		next->cost.memory_bytes = bytes;
@@ -56,7 +71,7 @@ static bool try_mesh(struct search *s, const struct scale_mesh *mesh)
 	s->tried++;
 	if (s->found && !beats(&next.cost, &s->pair.cost))
 		return true;
-	int rc = measure(s, &next);
+	int rc = is_worth_asking(s, &next) ? measure(s, &next) : 0;
 	if (rc)
 		return rc == ERR_PLAN_TOO_LARGE;
 	if (!s->found || beats(&next.cost, &s->pair.cost)) {
@@ -144,10 +159,12 @@ static int compare(const void *a, const void *b)
 
 /* Keeps the list in order; when it is full the last falls out. The best of all is chosen as within
  * a pair: a later pair has to be better by half a percent to lead. */
-static void keep(struct scale_search *r, const struct scale_choice *pair, struct scale_choice *best)
+static void keep(struct search *s, struct scale_search *r)
 {
-	if (r->choice_count == 0 || beats(&pair->cost, &best->cost))
-		*best = *pair;
+	const struct scale_choice *pair = &s->pair;
+	if (!s->has_best || beats(&pair->cost, &s->best.cost))
+		s->best = *pair;
+	s->has_best = true;
 	if (r->choice_count < SCALE_RUNNERS_MAX) {
 		r->choice[r->choice_count++] = *pair;
 		return;
@@ -185,7 +202,6 @@ int scale_search_within(const struct scale_model *m, const struct scale_cluster 
 	const struct scale_bounds *b, struct scale_search *ret, struct err *err)
 {
 	struct search s = { .m = m, .c = c, .b = b, .err = err };
-	struct scale_choice best = { 0 };
 	*ret = (struct scale_search){ 0 };
 	for (int pipeline = 1; pipeline <= c->devices; pipeline++)
 		for (int tensor = 1; tensor <= c->devices / pipeline; tensor++) {
@@ -194,7 +210,7 @@ int scale_search_within(const struct scale_model *m, const struct scale_cluster 
 			s.found = false;
 			try_pair(&s, tensor, pipeline);
 			if (s.found)
-				keep(ret, &s.pair, &best);
+				keep(&s, ret);
 		}
 	ret->tried = s.tried;
 	if (s.code)
@@ -203,7 +219,7 @@ int scale_search_within(const struct scale_model *m, const struct scale_cluster 
 		return err_set(err, ERR_INVALID_VALUE, "$.parallelism",
 			"no mesh of %d devices divides a batch of %lld and the model", c->devices,
 			(long long)m->batch);
-	lead(ret, &best);
+	lead(ret, &s.best);
 	for (int i = 1; i < ret->choice_count; i++)
 		scale_reason_lost(c, &ret->choice[0], &ret->choice[i]);
 	scale_reason_won(c, &ret->choice[0]);

@@ -157,6 +157,7 @@ static void test_no_mesh(void **state)
 	s.hyper.batch_size = 7;
 	assert_int_equal(scale_choose(&s, &all_open, &c, &chosen, &err), ERR_INVALID_VALUE);
 	assert_string_equal(err.param, "$.hyperparameters.batch_size");
+	assert_null(strstr(err.message, "micro_batch_size")); /* that nobody gave */
 	/* None fits: the smallest is told, and taken by those who have more memory. */
 	c = cluster("h100-80gb", 8);
 	s = on_devices(scale_fixture_spec("405b", 64), 8);
