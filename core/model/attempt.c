@@ -3,6 +3,7 @@
 #include "core/model/attempt.h"
 
 #include "core/json/writer.h"
+#include "core/model/attempt_leave.h"
 #include "core/model/attempt_part.h"
 
 #include <assert.h>
@@ -142,15 +143,20 @@ int attempt_judge(const struct attempt *a, const struct attempt_end *end,
 	return 0;
 }
 
-/* What the devices were doing decides what their open interval becomes. */
+/* What the devices were doing decides what their open interval becomes. Of several machines only
+ * the one that told the end is known to be through with it. */
 static int release_devices(struct db_conn *conn, const struct attempt *a,
-	const struct attempt_verdict *v, const char *reason, struct err *err)
+	const struct attempt_verdict *v, bool told, const char *reason, struct err *err)
 {
-	if (a->status == ATTEMPT_TRAINING)
-		return segment_release(conn, a->id, v->training_as,
-			v->training_as == SEGMENT_BILLED ? "training" : reason, err);
-	return segment_release(conn, a->id, SEGMENT_UNBILLED,
-		a->status == ATTEMPT_STOPPING ? "stopping" : "starting", err);
+	enum segment_state closed_as = SEGMENT_UNBILLED;
+	const char *why = a->status == ATTEMPT_STOPPING ? "stopping" : "starting";
+	bool alone = true;
+	if (a->status == ATTEMPT_TRAINING) {
+		closed_as = v->training_as;
+		why = closed_as == SEGMENT_BILLED ? "training" : reason;
+	}
+	int rc = attempt_leave_begin(conn, a, told, closed_as, why, &alone, err);
+	return rc < 0 || !alone ? rc : segment_release(conn, a->id, closed_as, why, err);
 }
 
 static struct db_param number_or_null(int64_t v)
@@ -267,7 +273,7 @@ int attempt_end(
 	if (rc < 0)
 		return rc;
 	const char *reason = end->reason != NULL ? end->reason : outcome_words[v.outcome];
-	rc = release_devices(conn, a, &v, reason, err);
+	rc = release_devices(conn, a, &v, end->outcome != ATTEMPT_LOST, reason, err);
 	if (rc == 0)
 		rc = write_end(conn, a, end, &v, err);
 	if (rc == 0)

@@ -384,12 +384,14 @@ int attempt_store_place(struct db_conn *conn, const char *job_id, const char *ag
 /* ---------------------------------------------------------------- what agents ask */
 
 /* The weights, config and tokenizer of a base, not its optimizer's state, averages or place in its
- * own data. */
-#define INIT_FILES(table, column)                                                       \
-	"(select coalesce(jsonb_agg(jsonb_build_object('name', f.name, 'sha256', f.sha256," \
-	"  'bytes', f.bytes) order by f.name), '[]') from " table " f where f." column      \
-	"  and f.name not like 'optimizer%' and f.name not like 'ema%'"                     \
-	"  and f.name not in ('state.json', 'manifest.json'))"
+ * own data. Where ranks saved a part of everything each (ZeRO), their files, and the manifest that
+ * says how many there are. */
+#define INIT_FILES(table, column)                                                              \
+	"(select coalesce(jsonb_agg(jsonb_build_object('name', f.name, 'sha256', f.sha256,"        \
+	"  'bytes', f.bytes) order by f.name), '[]') from " table " f where f." column             \
+	"  and f.name not like 'optimizer%' and f.name not like 'ema%' and f.name <> 'state.json'" \
+	"  and (f.name <> 'manifest.json' or exists (select from " table " s where s." column      \
+	"   and s.name like 'shard-%.safetensors')))"
 
 /* A resumed attempt has all its weights in its checkpoint, but under LoRA, which keeps the base's
  * aside. */

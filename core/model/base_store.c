@@ -8,8 +8,11 @@
 static const char PATH[] = "$.model.base";
 
 /* Columns: id, its job's spec, residency, whether the content is gone, whether there are weights. A
- * folder of adapters has no file of this name. */
-#define WEIGHTS "f.name like 'model%.safetensors'"
+ * folder of adapters has no file of this name; where ranks saved a part each (ZeRO), under LoRA
+ * the adapters are all that is in the parts. */
+#define WEIGHTS                                                               \
+	"(f.name like 'model%.safetensors' or (f.name like 'shard-%.safetensors'" \
+	"  and coalesce(jsonb_typeof(j.spec->'lora'), 'null') = 'null'))"
 
 static const char checkpoint_sql[] =
 	"select c.id, j.spec, c.residency, c.trimmed_at is not null,"

@@ -12,7 +12,12 @@ int instance_type_store_get(
 {
 	cleanup(db_result_freep) struct db_result *r = NULL;
 	int rc = db_exec(conn, &r, err,
-		"select name, memory_bytes, bandwidth_bytes_per_s from instance_types where name = $1",
+		"select name, memory_bytes, bandwidth_bytes_per_s,"
+		" coalesce((tflops->>'fp32')::float8, 0) * 1e12,"
+		" coalesce((tflops->>'bf16')::float8, (tflops->>'fp16')::float8, 0) * 1e12,"
+		" coalesce((select max(m.count) from (select count(*) from devices where instance_type = $1"
+		"  and deregistered_at is null group by agent_id) m), 0)"
+		" from instance_types where name = $1",
 		DB_TEXT(name));
 	if (rc < 0)
 		return rc;
@@ -21,6 +26,9 @@ int instance_type_store_get(
 	struct instance_type type = {
 		.memory_bytes = db_i64(r, 0, 1),
 		.bandwidth_bytes_per_s = db_i64(r, 0, 2),
+		.fp32_flops = db_f64(r, 0, 3),
+		.half_flops = db_f64(r, 0, 4),
+		.machine_devices = db_i64(r, 0, 5),
 	};
 	(void)snprintf(type.name, sizeof(type.name), "%s", db_str(r, 0, 0));
 	*ret = type;

@@ -13,7 +13,9 @@ static void copy(char *dst, size_t max, const char *src)
 static const char queue_sql[] =
 	"select j.id, j.tenant_id, j.instance_type, j.device_count,"
 	" (extract(epoch from yard_now() - j.queued_at) * 1000)::bigint, j.residency::text,"
-	" (select a.agent_id from attempts a where a.job_id = j.id and a.outcome in ('failed', 'lost')"
+	" (select coalesce((select d.agent_id from attempt_devices ad join devices d"
+	"   on d.id = ad.device_id where ad.attempt_id = a.id and ad.rank = a.rank), a.agent_id)"
+	"  from attempts a where a.job_id = j.id and a.outcome in ('failed', 'lost')"
 	"  and a.number = j.attempt_count), j.blocked_code, j.blocked_message"
 	" from jobs j where j.status = 'queued' and j.cancel_requested_at is null and not exists"
 	" (select from attempts a where a.job_id = j.id and a.status <> 'ended')"

@@ -27,7 +27,7 @@ struct job_queue_job {
 	int64_t device_count;
 	int64_t waited_ms;
 	struct residency_set residency;
-	char last_agent_id[IDENT_MAX]; /* "" or where its last attempt failed */
+	char last_agent_id[IDENT_MAX]; /* "" or where its last attempt failed: the rank's machine */
 	char blocked_code[32];         /* "" = none */
 	char blocked_message[JOB_QUEUE_MESSAGE_MAX];
 };

@@ -29,6 +29,7 @@
 	X("precision", RAW, "j.spec->'precision'")                                        \
 	X("activation_checkpointing", RAW, "j.spec->'activation_checkpointing'")          \
 	X("parallelism", RAW, "j.spec->'parallelism'")                                    \
+	X("parallelism_chosen", RAW, "j.parallelism_chosen")                              \
 	X("resources", RAW, "j.spec->'resources'")                                        \
 	X("priority", RAW, "j.spec->'priority'")                                          \
 	X("limits", RAW, "j.spec->'limits'")                                              \
@@ -70,12 +71,21 @@
 	"'memory_bytes', j.progress->'memory_bytes')"
 /* clang-format on */
 
+/* In the order of their ranks. */
+#define MACHINES_SQL                                                             \
+	"(select json_agg(json_build_object('instance', m.name, 'region', m.region," \
+	" 'first_rank', m.first_rank, 'count', m.count) order by m.first_rank) from" \
+	" (select mg.name, mg.region, min(ad.rank) as first_rank, count(*) as count" \
+	" from attempt_devices ad join devices d on d.id = ad.device_id"             \
+	" join agents mg on mg.id = d.agent_id where ad.attempt_id = a.id group by mg.id) m)"
+
 /* clang-format off */
 #define ATTEMPTS_SQL                                                                            \
 	"case when j.attempt_count = 0 then '[]'::json else"                                        \
 	" (select coalesce(json_agg(json_build_object('number', a.number, 'status', a.status,"      \
 	" 'outcome', a.outcome, 'reason', a.reason, 'message', a.reason_message,"                   \
-	" 'instance', g.name, 'region', g.region, 'rank', a.rank, 'exit_code', a.exit_code,"        \
+	" 'instance', g.name, 'region', g.region, 'machines', " MACHINES_SQL ","                    \
+	" 'rank', a.rank, 'exit_code', a.exit_code,"                                                \
 	" 'signal', a.signal, 'last_step', a.last_step,"                                            \
 	" 'started_at', " SQL_TIME("a.assigned_at") ","                                             \
 	" 'training_at', " SQL_TIME("a.training_at") ","                                            \

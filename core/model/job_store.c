@@ -24,14 +24,15 @@ int job_store_insert(struct db_conn *conn, const struct job_new *job, struct err
 	int rc = db_exec(conn, NULL, err,
 		"insert into jobs (id, tenant_id, name, status, spec, plan, metadata, residency,"
 		" instance_type, device_count, priority, max_runtime_s, created_by,"
-		" base_checkpoint_id, base_model_id)"
+		" base_checkpoint_id, base_model_id, parallelism_chosen)"
 		" values ($1, $2, $3, 'validating_files', $4, $5, coalesce($6, '{}')::jsonb,"
-		" $7::text[], $8, $9, $10, $11, $12, nullif($13, ''), nullif($14, ''))",
+		" $7::text[], $8, $9, $10, $11, $12, nullif($13, ''), nullif($14, ''),"
+		" $15::jsonb)",
 		DB_TEXT(job->id), DB_TEXT(job->tenant_id), DB_TEXT(job->name), DB_TEXT(job->spec_json),
 		DB_TEXT(job->plan_json), DB_TEXT(job->metadata_json), DB_TEXT(regions),
 		DB_TEXT(job->instance_type), DB_I64(job->device_count), DB_I64(job->priority),
 		DB_I64(job->max_runtime_s), DB_TEXT(job->created_by), DB_TEXT(job->base_checkpoint_id),
-		DB_TEXT(job->base_model_id));
+		DB_TEXT(job->base_model_id), DB_TEXT(job->chosen_json));
 	if (rc < 0)
 		return rc;
 	rc = insert_files(

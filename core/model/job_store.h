@@ -19,6 +19,7 @@ struct job_new {
 	const char *name;
 	const char *spec_json;                 /* resolved */
 	const char *plan_json;                 /* summary */
+	const char *chosen_json;               /* the mesh that was chosen; NULL = it was given */
 	const char *metadata_json;             /* NULL = {} */
 	const struct residency_set *residency; /* the effective one */
 	const char *instance_type;

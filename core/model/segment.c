@@ -17,14 +17,15 @@ static const char *const state_words[] = {
 };
 
 /* $1 attempt, $2 state closed as, $3 reason, $4 next open state, $5 the holder afterwards is the
- * attempt. One instant for the whole gang, never before any of its intervals began. Rows are
- * locked in the order of ids. `materialized` keeps the instant one: it is volatile. */
+ * attempt, $6 the machine, null = all. One instant for all of these devices, never before any of
+ * their intervals began. Rows are locked in the order of ids. `materialized` keeps the instant one:
+ * it is volatile. */
 static const char switch_sql[] =
 	"with held as materialized (select d.id, d.instance_type, d.open_state, d.open_since,"
 	"   d.withdrawn, a.id as attempt_id, a.job_id, a.tenant_id"
 	"  from attempts a join attempt_devices ad on ad.attempt_id = a.id and not ad.released"
 	"  join devices d on d.id = ad.device_id"
-	"  where a.id = $1 order by d.id for update of d),"
+	"  where a.id = $1 and ($6::text is null or d.agent_id = $6) order by d.id for update of d),"
 	" instant as materialized (select greatest(yard_now(), max(open_since)) as t from held),"
 	" billed as (insert into segments"
 	"   (device_id, period, state, reason, attempt_id, job_id, tenant_id, price_id)"
@@ -44,18 +45,18 @@ static const char switch_sql[] =
 	"  deregistered_at = case when h.withdrawn and $4 = 'idle' then i.t end"
 	" from held h, instant i where d.id = h.id";
 
-static int switch_devices(struct db_conn *conn, const char *attempt_id, enum segment_open to,
-	enum segment_state closed_as, const char *reason, struct err *err)
+static int switch_devices(struct db_conn *conn, const char *attempt_id, const char *agent_id,
+	enum segment_open to, enum segment_state closed_as, const char *reason, struct err *err)
 {
 	return db_exec(conn, NULL, err, switch_sql, DB_TEXT(attempt_id),
 		DB_TEXT(state_words[closed_as]), DB_TEXT(reason), DB_TEXT(open_words[to]),
-		DB_BOOL(to != SEGMENT_IDLE));
+		DB_BOOL(to != SEGMENT_IDLE), DB_TEXT(agent_id));
 }
 
 int segment_switch(struct db_conn *conn, const char *attempt_id, enum segment_open to,
 	enum segment_state closed_as, const char *reason, struct err *err)
 {
-	return switch_devices(conn, attempt_id, to, closed_as, reason, err);
+	return switch_devices(conn, attempt_id, NULL, to, closed_as, reason, err);
 }
 
 int segment_take(struct db_conn *conn, const char *attempt_id, struct err *err)
@@ -71,18 +72,25 @@ int segment_take(struct db_conn *conn, const char *attempt_id, struct err *err)
 	for (int i = 0; i < db_rows(r); i++)
 		if (!db_bool(r, i, 0))
 			return err_set(err, ERR_DB_CONFLICT, NULL, "A device was taken meanwhile.");
-	return switch_devices(conn, attempt_id, SEGMENT_STARTING, SEGMENT_WAS_IDLE, "idle", err);
+	return switch_devices(conn, attempt_id, NULL, SEGMENT_STARTING, SEGMENT_WAS_IDLE, "idle", err);
 }
 
 int segment_release(struct db_conn *conn, const char *attempt_id, enum segment_state closed_as,
 	const char *reason, struct err *err)
 {
-	int rc = switch_devices(conn, attempt_id, SEGMENT_IDLE, closed_as, reason, err);
+	return segment_release_machine(conn, attempt_id, NULL, closed_as, reason, err);
+}
+
+int segment_release_machine(struct db_conn *conn, const char *attempt_id, const char *agent_id,
+	enum segment_state closed_as, const char *reason, struct err *err)
+{
+	int rc = switch_devices(conn, attempt_id, agent_id, SEGMENT_IDLE, closed_as, reason, err);
 	if (rc < 0)
 		return rc;
 	return db_exec(conn, NULL, err,
-		"update attempt_devices set released = true where attempt_id = $1 and not released",
-		DB_TEXT(attempt_id));
+		"update attempt_devices ad set released = true from devices d where ad.attempt_id = $1"
+		" and not ad.released and d.id = ad.device_id and ($2::text is null or d.agent_id = $2)",
+		DB_TEXT(attempt_id), DB_TEXT(agent_id));
 }
 
 int segment_deregister(struct db_conn *conn, const char *device_id, struct err *err)

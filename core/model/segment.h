@@ -30,5 +30,9 @@ int segment_take(struct db_conn *conn, const char *attempt_id, struct err *err) 
 int segment_release(struct db_conn *conn, const char *attempt_id, enum segment_state closed_as,
 	const char *reason, struct err *err) must_check;
 
+/* The same for what the attempt holds on one machine. */
+int segment_release_machine(struct db_conn *conn, const char *attempt_id, const char *agent_id,
+	enum segment_state closed_as, const char *reason, struct err *err) must_check;
+
 /* Closes the tiling of an idle device for good; CONFLICT when it is not idle. */
 int segment_deregister(struct db_conn *conn, const char *device_id, struct err *err) must_check;

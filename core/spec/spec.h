@@ -143,6 +143,7 @@ struct spec_hyper {
 /* A mesh of ranks, one a device: data * tensor * pipeline = device_count. 0 stands for 1. */
 struct spec_parallel {
 	int64_t data, tensor, pipeline;
+	int64_t interleave; /* chunks of layers that each stage has; 0 or 1: plain 1F1B */
 	/* What the ranks of the data axis keep a part of each (Rajbhandari et al. 2020): 0 nothing, 1
 	 * the optimizer's state, 2 gradients too, 3 weights too. */
 	int64_t zero_stage;
@@ -183,6 +184,14 @@ struct job_spec {
 	struct spec_limits limits;
 	int priority; /* -1 low, 0 normal, 1 high */
 	int64_t seed;
+};
+
+/* What a spec leaves to the cost model, where several devices share the job: until it is settled
+ * (workers/plan/scale_choose.h) the spec has its first choice, data parallel. */
+struct spec_open {
+	bool mesh; /* parallelism is "auto" or left out; when it is not, nothing is open */
+	bool micro_batch, checkpointing;
+	int64_t micro_batch_most; /* what a rank may take at a time, where micro_batch is open */
 };
 
 /* Trains on sequences of tokens: its rows are tokens, its samples windows or documents. */

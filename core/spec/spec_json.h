@@ -31,6 +31,9 @@ int spec_json_read(const struct json_val *v, struct job_spec *ret_spec,
  * comes with it must be the base's. */
 int spec_json_read_from(const struct json_val *v, const struct spec_base *base,
 	struct job_spec *ret_spec, const struct json_val **ret_metadata, struct err *err) must_check;
+/* What the spec that was read from v leaves open. The fields that are checked against the mesh
+ * (batch_size, micro_batch_size) were not, where it is: whoever settles it compiles the plan. */
+struct spec_open spec_json_open(const struct json_val *v, const struct job_spec *spec);
 /* The id under model.base, NULL when there is none that could be one: what to look up first. */
 const char *spec_json_base(const struct json_val *v);
 

@@ -94,7 +94,7 @@ static int64_t divisor_at_most(int64_t batch, int64_t most)
 	return d;
 }
 
-int64_t spec_json_auto_micro_batch(const struct job_spec *spec)
+int64_t spec_json_auto_micro_batch_most(const struct job_spec *spec)
 {
 	const struct spec_model *m = &spec->model;
 	int64_t most = MICRO_SAMPLES;
@@ -107,7 +107,14 @@ int64_t spec_json_auto_micro_batch(const struct job_spec *spec)
 		most = MICRO_RESIDUAL_UNKNOWN;
 	else if (is_residual(spec) && MICRO_RESIDUAL_PIXELS / pixels < most)
 		most = MICRO_RESIDUAL_PIXELS / pixels;
-	return divisor_at_most(spec->hyper.batch_size / spec_json_parallel_data(spec), most);
+	return most < 1 ? 1 : most;
+}
+
+/* A batch that the ranks cannot share is refused by whoever checks it; this only makes a number. */
+int64_t spec_json_auto_micro_batch(const struct job_spec *spec)
+{
+	int64_t share = spec->hyper.batch_size / spec_json_parallel_data(spec);
+	return divisor_at_most(share < 1 ? 1 : share, spec_json_auto_micro_batch_most(spec));
 }
 
 enum spec_precision spec_json_auto_precision(const struct job_spec *spec)

@@ -56,8 +56,9 @@ static void read_numbers(struct json_obj *o, struct job_spec *spec)
 	}
 }
 
-/* The ranks of the data axis take equal shares of each batch. What is chosen is made to fit. */
-static void read_batch_size(struct json_obj *o, struct job_spec *spec)
+/* The ranks of the data axis take equal shares of each batch. What is chosen is made to fit; what
+ * is given has to where the mesh is known. */
+static void read_batch_size(struct json_obj *o, struct job_spec *spec, bool open)
 {
 	struct spec_hyper *h = &spec->hyper;
 	int64_t ranks = spec_json_parallel_data(spec), given = 0;
@@ -70,25 +71,28 @@ static void read_batch_size(struct json_obj *o, struct job_spec *spec)
 		h->batch_size = (h->batch_size + ranks - 1) / ranks * ranks;
 	else
 		h->batch_size = given;
-	if (!o->code && h->batch_size % ranks != 0)
+	if (!o->code && !open && h->batch_size % ranks != 0)
 		json_obj_fail(o, ERR_INVALID_VALUE, "batch_size",
 			"%s.batch_size (%lld) must be a multiple of parallelism.data (%lld)", o->path,
 			(long long)h->batch_size, (long long)ranks);
 }
 
-static void read_batch(struct json_obj *o, struct job_spec *spec)
+static void read_batch(struct json_obj *o, struct job_spec *spec, bool open)
 {
 	struct spec_hyper *h = &spec->hyper;
-	int64_t ranks = spec_json_parallel_data(spec);
-	read_batch_size(o, spec);
+	int64_t ranks = spec_json_parallel_data(spec), given = 0;
+	read_batch_size(o, spec, open);
 	if (o->code)
 		return;
 	h->micro_batch_size = spec_json_auto_micro_batch(spec);
 	if (!spec_json_is_auto(o, "micro_batch_size"))
-		json_obj_i64(o, "micro_batch_size", 1, SPEC_BATCH_MAX, &h->micro_batch_size);
-	if (o->code || h->batch_size / ranks % h->micro_batch_size == 0)
+		json_obj_i64(o, "micro_batch_size", 1, SPEC_BATCH_MAX, &given);
+	if (o->code || given == 0)
 		return;
-	if (ranks == 1)
+	h->micro_batch_size = given;
+	if ((open ? h->batch_size : h->batch_size / ranks) % given == 0)
+		return;
+	if (ranks == 1 || open)
 		json_obj_fail(o, ERR_INVALID_VALUE, "micro_batch_size",
 			"%s.micro_batch_size (%lld) must divide batch_size (%lld)", o->path,
 			(long long)h->micro_batch_size, (long long)h->batch_size);
@@ -134,7 +138,7 @@ void spec_json_hyper_read(struct json_obj *up, struct job_spec *spec)
 	spec->hyper.optimizer = (enum spec_optimizer)optimizer;
 	spec->hyper.schedule = (enum spec_schedule)schedule;
 	read_numbers(&o, spec);
-	read_batch(&o, spec);
+	read_batch(&o, spec, spec_json_parallel_open(up->value, spec));
 	read_steps(&o, &spec->hyper);
 	spec_json_close_part(up, &o);
 }

@@ -3,6 +3,8 @@
  * after resources, and by spec_json_hyper.c for the batch that the ranks share. */
 #include "core/spec/spec_json_private.h"
 
+#include <string.h>
+
 enum { ZERO_STAGE_MAX = 3 };
 
 /* What this version does not train yet: the one place that says so. */
@@ -58,6 +60,28 @@ void spec_json_parallel_read(struct json_obj *o, struct job_spec *spec)
 		p.zero_stage = 0;
 	spec_json_close_part(o, &part);
 	spec->parallel = p;
+}
+
+static bool is_open(const struct json_val *o, const char *key)
+{
+	const struct json_val *v = json_get(o, key);
+	return v == NULL || strcmp(json_str_or(v, ""), "auto") == 0;
+}
+
+bool spec_json_parallel_open(const struct json_val *o, const struct job_spec *spec)
+{
+	return spec->device_count > 1 && is_open(o, "parallelism");
+}
+
+struct spec_open spec_json_open(const struct json_val *v, const struct job_spec *spec)
+{
+	struct spec_open open = { .mesh = spec_json_parallel_open(v, spec) };
+	if (!open.mesh)
+		return open;
+	open.micro_batch = is_open(json_get(v, "hyperparameters"), "micro_batch_size");
+	open.checkpointing = spec_is_language(spec) && is_open(v, "activation_checkpointing");
+	open.micro_batch_most = spec_json_auto_micro_batch_most(spec);
+	return open;
 }
 
 int64_t spec_json_parallel_data(const struct job_spec *spec)

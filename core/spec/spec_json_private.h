@@ -77,12 +77,16 @@ void spec_json_mlp_read(struct json_obj *o, struct spec_model *m);
 
 /* Ranks that share each batch, 1 or more. */
 int64_t spec_json_parallel_data(const struct job_spec *spec);
+/* Several devices, and nobody has said how they share the job (o: the whole spec). */
+bool spec_json_parallel_open(const struct json_val *o, const struct job_spec *spec);
 
 /* What absent and "auto" mean for this task, family and optimizer (spec_json_auto.c). */
 enum spec_optimizer spec_json_auto_optimizer(const struct job_spec *spec);
 void spec_json_auto_numbers(const struct job_spec *spec, struct spec_hyper *ret);
 int64_t spec_json_auto_batch(const struct job_spec *spec);
 int64_t spec_json_auto_micro_batch(const struct job_spec *spec);
+/* What it is a divisor within. */
+int64_t spec_json_auto_micro_batch_most(const struct job_spec *spec);
 enum spec_precision spec_json_auto_precision(const struct job_spec *spec);
 /* A field that is absent reads as "auto". The first tasks and families have fixed defaults instead,
  * which specs rely on. */

@@ -5,15 +5,20 @@
 
 #include "core/base/log.h"
 #include "core/model/agent_store.h"
+#include "core/model/attempt_leave.h"
 #include "core/model/attempt_message.h"
 #include "core/model/attempt_store.h"
+#include "core/model/rendezvous_store.h"
 #include "server/http/hub.h"
 #include "server/scheduler/scheduler.h"
 
 #include <stdio.h>
 #include <string.h>
 
-enum { MESSAGES_MAX = 2000 };
+enum {
+	MESSAGES_MAX = 2000,
+	STILL_MAX = 2 * ATTEMPT_STORE_BEATS_MAX * (IDENT_MAX + 1) + 3,
+};
 
 /* One attempt of the report. */
 struct reported {
@@ -30,6 +35,8 @@ struct report {
 	const struct json_val *messages;
 	struct reported attempts[ATTEMPT_STORE_BEATS_MAX];
 	int count;
+	struct buf *still; /* text[] of the attempts that the machine has anything of */
+	int freed;         /* attempts that it has nothing of any more */
 };
 
 /* An attempt that is being brought up to date. */
@@ -79,9 +86,18 @@ static int read_fence(struct report *rep, const struct json_val *v, const char *
 	return 0;
 }
 
+static void note_still(struct report *rep, const struct json_val *list)
+{
+	for (size_t i = 0; i < json_array_len(list); i++) {
+		const char *id = json_str_or(json_get(json_array_at(list, i), "attempt_id"), "");
+		if (ident_is(id, "att")) /* nothing in it would need quoting */
+			buf_printf(rep->still, "%s%s", rep->still->len > 1 ? "," : "", id);
+	}
+}
+
 static int read_body(struct request *req, struct report *rep, struct err *err)
 {
-	const struct json_val *beats = NULL;
+	const struct json_val *beats = NULL, *leaving = NULL;
 	struct reported *r = NULL;
 	char path[JSON_PATH_MAX];
 	struct json_obj o;
@@ -89,12 +105,16 @@ static int read_body(struct request *req, struct report *rep, struct err *err)
 	json_obj_need(&o, "agent_id");
 	json_obj_str(&o, "agent_id", 1, IDENT_MAX - 1, &rep->agent_id);
 	json_obj_array(&o, "beats", ATTEMPT_STORE_BEATS_MAX, &beats);
+	json_obj_array(&o, "leaving", ATTEMPT_STORE_BEATS_MAX, &leaving);
 	json_obj_array(&o, "messages", MESSAGES_MAX, &rep->messages);
 	int rc = json_obj_close(&o);
 	for (size_t i = 0; rc == 0 && i < json_array_len(beats); i++) {
 		snprintf(path, sizeof(path), "$.beats[%zu]", i);
 		rc = read_fence(rep, json_array_at(beats, i), path, &r, err);
 	}
+	note_still(rep, beats);
+	note_still(rep, leaving);
+	buf_char(rep->still, '}');
 	for (size_t i = 0; rc == 0 && i < json_array_len(rep->messages); i++) {
 		snprintf(path, sizeof(path), "$.messages[%zu]", i);
 		rc = read_fence(rep, json_array_at(rep->messages, i), path, &r, err);
@@ -236,6 +256,12 @@ static int beat_all(struct report *rep, struct request *req, struct err *err)
 	return rc;
 }
 
+static int leave_in_tx(struct db_conn *conn, void *ctx, struct err *err)
+{
+	struct report *rep = ctx;
+	return attempt_leave_told(conn, rep->agent_id, buf_cstr(rep->still), &rep->freed, err);
+}
+
 /* ---------------------------------------------------------------- afterwards */
 
 static void touch(struct app *app, const char *kind, const char *id)
@@ -245,17 +271,40 @@ static void touch(struct app *app, const char *kind, const char *id)
 	hub_touch(app->hub, topic);
 }
 
-static void wake_others(const struct report *rep)
+static void touch_agent(void *ctx, const char *agent_id)
 {
+	touch(ctx, "agent", agent_id);
+}
+
+/* Trainers of an attempt that is over leave sooner when their agents know at once. */
+static int wake_machines(struct db_conn *conn, void *ctx, struct err *err)
+{
+	const struct report *rep = ctx;
+	int rc = 0;
+	for (int i = 0; rc == 0 && i < rep->count; i++) {
+		const struct attempt_fence fence = { .attempt_id = rep->attempts[i].beat.attempt_id,
+			.agent_id = rep->agent_id };
+		if (rep->attempts[i].ended)
+			rc = rendezvous_store_others(conn, &fence, touch_agent, rep->app, err);
+	}
+	return rc;
+}
+
+static void wake_others(struct report *rep)
+{
+	struct err ignored = { 0 };
 	bool ended = false;
 	for (int i = 0; i < rep->count; i++) {
 		if (rep->attempts[i].touched)
 			touch(rep->app, "job", rep->attempts[i].job_id);
 		ended = ended || rep->attempts[i].ended;
 	}
-	if (!ended)
+	if (!ended && rep->freed == 0)
 		return;
 	touch(rep->app, "agent", rep->agent_id);
+	/* Who is not woken polls again in a while. */
+	if (ended && db_tx(rep->app->pool, APP_DB_WAIT_MS, wake_machines, rep, &ignored) < 0)
+		log_warn("attempt.machines_not_woken", LOG_ERR(&ignored));
 	scheduler_wake(rep->app->scheduler);
 }
 
@@ -284,12 +333,18 @@ int agent_report(struct request *req, struct response *res, struct err *err)
 	if (rep == NULL)
 		return err_set(err, ERR_NO_MEMORY, NULL, "No memory for the report.");
 	rep->app = req->app;
+	cleanup(buf_finish) struct buf still;
+	buf_init(&still, STILL_MAX);
+	buf_char(&still, '{');
+	rep->still = &still;
 	int rc = read_body(req, rep, err);
 	if (rc == 0)
 		rc = beat_all(rep, req, err);
 	for (int i = 0; rc == 0 && i < rep->count; i++)
 		if (rep->attempts[i].has_messages && rep->attempts[i].beat.alive)
 			rc = apply_reported(rep, &rep->attempts[i], err);
+	if (rc == 0)
+		rc = db_tx(rep->app->pool, APP_DB_WAIT_MS, leave_in_tx, rep, err);
 	wake_others(rep);
 	if (rc < 0)
 		return rc;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * POST /v1/jobs: reads the spec, compiles its plan, checks files, residency and the device's
- * memory, and queues the job; all that is written is written in one transaction with the
- * idempotency record. Runs on a worker thread. */
+ * POST /v1/jobs: reads the spec, settles its mesh, compiles its plan, checks files, residency and
+ * the device's memory, and queues the job; all that is written is written in one transaction with
+ * the idempotency record. Runs on a worker thread. */
 #include "server/handlers/handlers.h"
 
 #include "core/base/ident.h"
@@ -20,6 +20,8 @@
 #include "server/scheduler/scheduler.h"
 #include "server/settings.h"
 #include "workers/plan/plan.h"
+#include "workers/plan/scale_choose.h"
+#include "workers/plan/scale_type.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -38,7 +40,9 @@ struct creation {
 	struct job_spec spec;
 	const char *base_id; /* model.base, NULL without */
 	struct base base;    /* what it names */
-	struct plan *plan;   /* NULL while the data's shape is not known */
+	struct spec_open open;
+	struct scale_chosen chosen; /* what became of that */
+	struct plan *plan;          /* NULL while the data's shape is not known */
 	const char *metadata_json;
 	struct residency_set residency;
 	bool refused;
@@ -66,6 +70,7 @@ static int read_body(struct creation *c, struct err *err)
 		c->req->json, c->base_id ? &c->base.spec : NULL, &c->spec, &metadata, err);
 	if (rc < 0)
 		return rc;
+	c->open = spec_json_open(c->req->json, &c->spec);
 	if (c->spec.lora.rank > 0 && !c->base_id)
 		return err_set(err, ERR_INVALID_VALUE, "$.lora",
 			"$.lora needs $.model.base: adapters change trained weights, and fresh ones would stay "
@@ -76,7 +81,8 @@ static int read_body(struct creation *c, struct err *err)
 		if (!c->metadata_json)
 			return err_set(err, ERR_NO_MEMORY, "$.metadata", "No memory for the metadata");
 	}
-	return compile_plan(c, err);
+	/* What is open depends on the device: settle_mesh. */
+	return c->open.mesh ? 0 : compile_plan(c, err);
 }
 
 /* The narrower of each pair where one contains the other. */
@@ -209,6 +215,23 @@ static double gib(int64_t bytes)
 	return (double)bytes / (1024.0 * 1024.0 * 1024.0);
 }
 
+/* From here on the spec says the mesh: all attempts, and each of their machines, have the same. */
+static int settle_mesh(struct creation *c, const struct instance_type *t, struct err *err)
+{
+	struct scale_cluster cluster;
+	const struct scale_type type = { .name = t->name,
+		.memory_bytes = (double)t->memory_bytes,
+		.memory_bytes_s = (double)t->bandwidth_bytes_per_s,
+		.fp32_flops = t->fp32_flops,
+		.half_flops = t->half_flops,
+		.machine_devices = (int)t->machine_devices };
+	if (!c->open.mesh)
+		return 0;
+	scale_type_cluster(&type, (int)c->spec.device_count, &cluster);
+	int rc = scale_choose(&c->spec, &c->open, &cluster, &c->chosen, err);
+	return rc < 0 ? rc : compile_plan(c, err);
+}
+
 static int check_device(struct creation *c, struct db_conn *conn, struct err *err)
 {
 	static const char path[] = "$.resources.instance_type";
@@ -222,6 +245,8 @@ static int check_device(struct creation *c, struct db_conn *conn, struct err *er
 		return err_set(err, ERR_INVALID_VALUE, path,
 			"%s: there is no instance type %s; there are: %s", path, c->spec.instance_type, names);
 	}
+	if (rc == 0)
+		rc = settle_mesh(c, &type, err);
 	if (rc < 0)
 		return rc;
 	if (c->plan && c->plan->total_bytes > type.memory_bytes)
@@ -283,8 +308,38 @@ static void write_plan(struct buf *out, const struct plan *p)
 	json_end_object(&w);
 }
 
-static int insert_job(
-	struct creation *c, struct db_conn *conn, struct buf *spec, struct buf *plan, struct err *err)
+static void write_chosen(struct buf *out, const struct scale_chosen *chosen)
+{
+	struct json_writer w;
+	const struct spec_parallel *p = &chosen->parallel;
+	json_writer_init(&w, out);
+	json_begin_object(&w);
+	json_field_i64(&w, "data", p->data);
+	json_field_i64(&w, "tensor", p->tensor);
+	json_field_i64(&w, "pipeline", p->pipeline);
+	json_field_i64(&w, "interleave", p->interleave > 1 ? p->interleave : 1);
+	json_field_i64(&w, "zero_stage", p->zero_stage);
+	json_field_str(&w, "reason", chosen->reason);
+	json_end_object(&w);
+}
+
+/* What a row has as JSON. */
+struct texts {
+	struct buf spec, plan, chosen;
+};
+
+static int write_texts(struct creation *c, struct texts *t, struct err *err)
+{
+	int rc = spec_json_write(&c->spec, &t->spec);
+	write_plan(&t->plan, c->plan);
+	if (c->open.mesh)
+		write_chosen(&t->chosen, &c->chosen);
+	if (rc < 0 || t->spec.failed || t->plan.failed || t->chosen.failed)
+		return err_set(err, rc < 0 ? rc : ERR_NO_MEMORY, NULL, "Writing the spec failed");
+	return 0;
+}
+
+static int insert_job(struct creation *c, struct db_conn *conn, struct texts *t, struct err *err)
 {
 	const char *training[SPEC_FILES_MAX], *validation[SPEC_FILES_MAX];
 	for (int i = 0; i < c->spec.training_file_count; i++)
@@ -294,15 +349,15 @@ static int insert_job(
 	/* The stored spec says where the job may really be. */
 	c->spec.residency_count = c->residency.count;
 	memcpy(c->spec.residency, c->residency.region, sizeof(c->spec.residency));
-	int rc = spec_json_write(&c->spec, spec);
-	write_plan(plan, c->plan);
-	if (rc < 0 || spec->failed || plan->failed)
-		return err_set(err, rc < 0 ? rc : ERR_NO_MEMORY, NULL, "Writing the spec failed");
+	int rc = write_texts(c, t, err);
+	if (rc < 0)
+		return rc;
 	struct job_new job = { .id = c->id,
 		.tenant_id = c->req->principal.tenant_id,
 		.name = c->spec.name,
-		.spec_json = buf_cstr(spec),
-		.plan_json = buf_cstr(plan),
+		.spec_json = buf_cstr(&t->spec),
+		.plan_json = buf_cstr(&t->plan),
+		.chosen_json = c->open.mesh ? buf_cstr(&t->chosen) : NULL,
 		.metadata_json = c->metadata_json,
 		.residency = &c->residency,
 		.instance_type = c->spec.instance_type,
@@ -322,12 +377,14 @@ static int insert_job(
 
 static int insert_and_queue(struct creation *c, struct db_conn *conn, struct err *err)
 {
-	struct buf spec, plan;
-	buf_init(&spec, SPEC_JSON_BYTES_MAX);
-	buf_init(&plan, SPEC_JSON_BYTES_MAX);
-	int rc = insert_job(c, conn, &spec, &plan, err);
-	buf_finish(&spec);
-	buf_finish(&plan);
+	struct texts t;
+	buf_init(&t.spec, SPEC_JSON_BYTES_MAX);
+	buf_init(&t.plan, SPEC_JSON_BYTES_MAX);
+	buf_init(&t.chosen, SPEC_JSON_BYTES_MAX);
+	int rc = insert_job(c, conn, &t, err);
+	buf_finish(&t.spec);
+	buf_finish(&t.plan);
+	buf_finish(&t.chosen);
 	if (rc < 0)
 		return rc;
 	return job_move(conn, c->id, JOB_QUEUED, NULL, NULL, err);

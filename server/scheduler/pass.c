@@ -4,9 +4,11 @@
 
 #include "core/base/log.h"
 #include "core/model/agent_store.h"
+#include "core/model/attempt_leave.h"
 #include "core/model/attempt_store.h"
 #include "core/model/checkpoint_store.h"
 #include "core/model/job_queue.h"
+#include "core/model/rendezvous_store.h"
 #include "server/scheduler/placement.h"
 
 #include <stdio.h>
@@ -64,7 +66,7 @@ static void touch(const struct pass_hooks *hooks, const char *kind, const char *
 static int expire_one(
 	struct db_conn *conn, const struct pass_hooks *hooks, const char *attempt_id, struct err *err)
 {
-	static const struct attempt_end end = {
+	struct attempt_end end = {
 		.outcome = ATTEMPT_LOST,
 		.reason = "agent_lost",
 		.message = "The machine stopped answering and its lease ran out.",
@@ -78,8 +80,27 @@ static int expire_one(
 		return rc;
 	rc = attempt_store_lock_expired(conn, attempt_id, &a, err);
 	if (rc == 0)
+		rc = attempt_leave_lost_rank(conn, &a, &end.rank, err);
+	if (rc == 0)
 		rc = attempt_end(conn, &a, &end, err);
 	return settle(conn, hooks, rc, PASS_EXPIRE, attempt_id, err);
+}
+
+/* Machines of attempts that ended elsewhere, and have not answered since. */
+static int free_lapsed(struct db_conn *conn, const struct pass_hooks *hooks, struct err *err)
+{
+	int freed = 0;
+	int rc = db_begin(conn, err);
+	if (rc < 0)
+		return rc;
+	rc = attempt_leave_lapsed(conn, &freed, err);
+	rc = settle(conn, hooks, rc, PASS_EXPIRE, "machines", err);
+	return rc < 0 ? rc : 0;
+}
+
+static void touch_agent(void *ctx, const char *agent_id)
+{
+	touch(ctx, "agent", agent_id);
 }
 
 int pass_expire(
@@ -101,7 +122,12 @@ int pass_expire(
 			LOG_STR("agent_id", db_str(r, i, 1)), LOG_STR("job_id", db_str(r, i, 2)));
 		touch(hooks, "agent", db_str(r, i, 1));
 		touch(hooks, "job", db_str(r, i, 2));
+		const struct attempt_fence fence = { .attempt_id = db_str(r, i, 0),
+			.agent_id = db_str(r, i, 1) };
+		rc = rendezvous_store_others(conn, &fence, touch_agent, (void *)hooks, err);
 	}
+	if (rc == 0)
+		rc = free_lapsed(conn, hooks, err);
 	if (rc == 0)
 		*ret_expired = expired;
 	return rc;

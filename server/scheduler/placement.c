@@ -30,11 +30,15 @@ static bool same_group(const struct job_queue_agent *a, const struct job_queue_a
 	return strcmp(a->region, b->region) == 0 && strcmp(a->reach, b->reach) == 0;
 }
 
+static bool failed_last(const struct job_queue_job *job, const struct job_queue_agent *g)
+{
+	return strcmp(g->id, job->last_agent_id) == 0;
+}
+
 static bool is_better(const struct job_queue_job *job, const struct job_queue_agent *a,
 	const struct job_queue_agent *b)
 {
-	bool a_failed = strcmp(a->id, job->last_agent_id) == 0;
-	bool b_failed = strcmp(b->id, job->last_agent_id) == 0;
+	bool a_failed = failed_last(job, a), b_failed = failed_last(job, b);
 	return a_failed != b_failed ? b_failed : a->idle < b->idle;
 }
 
@@ -74,8 +78,8 @@ static void look(const struct job_queue_job *job, const struct job_queue_agent *
 
 /* ---------------------------------------------------------------- gangs */
 
-/* The machine of this one's group with the most devices (free ones, or all) that is not taken yet.
- */
+/* The machine of this one's group with the most devices (free ones, or all) that is not taken yet;
+ * the one that was lost last comes last. */
 static int next_largest(const struct job_queue_job *job, const struct job_queue_agent *agents,
 	int count, int of, bool idle, const struct placement *p)
 {
@@ -88,6 +92,11 @@ static int next_largest(const struct job_queue_job *job, const struct job_queue_
 		int64_t has = idle ? g->idle : g->total;
 		if (taken || has == 0)
 			continue;
+		bool lost = failed_last(job, g);
+		if (best != PLACEMENT_NONE && lost != failed_last(job, &agents[best])) {
+			best = lost ? best : i;
+			continue;
+		}
 		if (best == PLACEMENT_NONE || has > (idle ? agents[best].idle : agents[best].total))
 			best = i;
 	}
@@ -123,6 +132,23 @@ static bool leads(const struct job_queue_job *job, const struct job_queue_agent 
 	return true;
 }
 
+static bool has_failed(const struct job_queue_job *job, const struct job_queue_agent *agents,
+	const struct placement *p)
+{
+	for (int i = 0; i < p->part_count; i++)
+		if (failed_last(job, &agents[p->parts[i].agent]))
+			return true;
+	return false;
+}
+
+/* Without the machine that was lost last, then with the fewest machines. */
+static bool is_better_gang(const struct job_queue_job *job, const struct job_queue_agent *agents,
+	const struct placement *a, const struct placement *b)
+{
+	bool a_failed = has_failed(job, agents, a), b_failed = has_failed(job, agents, b);
+	return a_failed != b_failed ? b_failed : a->part_count < b->part_count;
+}
+
 /* The group that needs the fewest machines. Notes the largest one, in case none has enough. */
 static void choose_gang(const struct job_queue_job *job, const struct job_queue_agent *agents,
 	int count, struct survey *s, struct placement *p)
@@ -141,7 +167,7 @@ static void choose_gang(const struct job_queue_job *job, const struct job_queue_
 			s->group = i;
 		}
 		if (gather(job, agents, count, i, true, &tried) &&
-			(p->part_count == 0 || tried.part_count < p->part_count)) {
+			(p->part_count == 0 || is_better_gang(job, agents, &tried, p))) {
 			memcpy(p->parts, tried.parts, sizeof(p->parts));
 			p->part_count = tried.part_count;
 		}

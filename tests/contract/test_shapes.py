@@ -211,6 +211,33 @@ def test_every_kind_of_job_is_resolved_and_can_be_posted_again(tenant, name):
         tenant.ok("jobs_cancel", id=one["id"])
 
 
+def test_a_mesh_that_was_left_open_is_settled_and_explained(tenant):
+    """A model of 1.5 billion parameters on a machine, which nobody has: the job waits."""
+    file = tenant.upload(WORDS)[2]["id"]
+    spec = job(file, precision="bf16", model={"config": {
+        "family": "gpt2", "n_layer": 48, "n_head": 25, "n_embd": 1600, "n_positions": 1024,
+        "vocab_size": 256}}, data={"sequence_length": 1024}, hyperparameters={"batch_size": 64},
+        resources={"instance_type": "h100-80gb", "count": 8})
+    for asked in ({}, {"parallelism": "auto"}):
+        made = tenant.ok("jobs_create", json={**spec, **asked})
+        chosen = made["parallelism_chosen"]
+        mesh = {key: chosen[key] for key in made["parallelism"]}
+        assert mesh == made["parallelism"], made
+        assert mesh["data"] * mesh["tensor"] * mesh["pipeline"] == 8
+        assert mesh["data"] == 8, chosen  # the field's rule for models so small
+        assert "fastest that fits" in chosen["reason"], chosen
+        assert tenant.ok("jobs_get", id=made["id"])["parallelism_chosen"] == chosen
+        tenant.ok("jobs_cancel", id=made["id"])
+    given = tenant.ok("jobs_create", json={**spec, "parallelism": mesh})
+    assert given["parallelism"] == mesh and given["parallelism_chosen"] is None
+    tenant.ok("jobs_cancel", id=given["id"])
+    # None that fits: what the least of them needs is told.
+    spec["model"]["config"] |= {"n_layer": 200, "n_head": 128, "n_embd": 16384}
+    refused = tenant.refused("jobs_create", json={**spec, "hyperparameters": {"batch_size": 8}})
+    assert refused.error["code"] == "plan_exceeds_memory", refused
+    assert "no mesh fits" in refused.error["message"], refused
+
+
 def test_a_tokenizer_is_an_input_like_the_others(tenant, make_tenant):
     file, tokenizer = (tenant.upload(WORDS)[2]["id"] for _ in range(2))
     config = {"family": "gpt2", **LANGUAGE, "vocab_size": 300}

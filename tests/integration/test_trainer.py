@@ -401,6 +401,18 @@ def ranks_of(parent):
     return [int(pid) for pid in path.read_text(encoding="ascii").split()]
 
 
+def test_the_mesh_that_auto_becomes_is_printed(tmp_path):
+    """Of several devices; what was given is not explained."""
+    two = {"resources": {"instance_type": "cpu-dev", "count": 2}}
+    spec = prepare(tmp_path, "gpt2", 10, **two)[0]
+    first = trainer("plan", spec).stdout.splitlines()[0]
+    assert first.startswith("Parallelism auto: data "), first
+    assert "fastest that fits" in first
+    for more in {**two, "parallelism": {"data": 2}}, {}:
+        spec = prepare(tmp_path, "gpt2", 10, **more)[0]
+        assert "Parallelism auto" not in trainer("plan", spec).stdout
+
+
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_ranks_train_as_one(tmp_path, ranks):
     """The same samples, losses and norms to what a sum in another order leaves."""

@@ -30,7 +30,7 @@ def data(yard):
 
 def ranks_job(text, ranks, steps=STEPS, **more):
     return gpt2_job(text, steps, EVERY, resources={"instance_type": "cpu-dev", "count": ranks},
-                    evaluation={"every_steps": EVERY}, **more)
+                    parallelism={"data": ranks}, evaluation={"every_steps": EVERY}, **more)
 
 
 def told(client, job, kind):

@@ -92,10 +92,19 @@ static bool is_known(const struct meeting *m, const char *key)
 	return false;
 }
 
-static void note_known(struct meeting *m, const char *key)
+static int too_many(struct err *err)
 {
-	if (m->known_count < KEYS_MAX)
-		snprintf(m->known[m->known_count++], KEY_MAX, "%s", key);
+	return err_set(err, ERR_TOO_LARGE, NULL,
+		"the ranks of an attempt may say at most %d things to each other", KEYS_MAX);
+}
+
+/* A key that is dropped is a rank that others wait for: there is an end instead. */
+static int note_known(struct meeting *m, const char *key, struct err *err)
+{
+	if (m->known_count == KEYS_MAX)
+		return too_many(err);
+	snprintf(m->known[m->known_count++], KEY_MAX, "%s", key);
+	return 0;
 }
 
 static int write_entry(struct meeting *m, const char *key, struct json_writer *w, struct err *err)
@@ -132,10 +141,9 @@ static int write_news(struct meeting *m, struct json_writer *w, struct err *err)
 	while (rc == 0 && m->batch_count < BATCH_MAX && m->body.len < BATCH_BYTES_MAX &&
 		(e = readdir(d)) != NULL) {
 		int at = m->known_count + m->batch_count;
-		if (e->d_name[0] == '.' || strlen(e->d_name) >= KEY_MAX || at >= KEYS_MAX ||
-			is_known(m, e->d_name))
+		if (e->d_name[0] == '.' || strlen(e->d_name) >= KEY_MAX || is_known(m, e->d_name))
 			continue;
-		rc = write_entry(m, e->d_name, w, err);
+		rc = at == KEYS_MAX ? too_many(err) : write_entry(m, e->d_name, w, err);
 		if (rc == 0) {
 			snprintf(m->known[at], KEY_MAX, "%s", e->d_name);
 			m->batch_count++;
@@ -182,9 +190,7 @@ static int take_entry(struct meeting *m, const struct json_val *v, struct err *e
 	if (is_known(m, key))
 		return 0;
 	int rc = file_write_atomic(m->dir, key, buf_cstr(&value), value.len, err);
-	if (rc == 0)
-		note_known(m, key);
-	return rc;
+	return rc < 0 ? rc : note_known(m, key, err);
 }
 
 static int take_answer(struct meeting *m, struct err *err)
@@ -226,6 +232,12 @@ static void free_meeting(struct meeting *m)
 	free(m);
 }
 
+/* Nothing that another try could change. */
+static bool is_final(int rc)
+{
+	return rc == ERR_TOO_LARGE || rc == ERR_QUOTA;
+}
+
 static void *meet_thread(void *arg)
 {
 	struct meeting *m = arg;
@@ -234,7 +246,7 @@ static void *meet_thread(void *arg)
 	struct err err = { 0 };
 	struct backoff pause = { .first_ms = RETRY_FIRST_MS, .max_ms = RETRY_MAX_MS };
 	int rc = 0;
-	while (!atomic_load(&r->abandon) && rc != ERR_LEASE_LOST) {
+	while (!atomic_load(&r->abandon) && rc != ERR_LEASE_LOST && !is_final(rc)) {
 		rc = write_request(m, &err);
 		if (rc == 0)
 			rc = http_post(m->http, "/agent/v1/rendezvous", m->body.data, m->body.len, TIMEOUT_MS,
@@ -252,6 +264,8 @@ static void *meet_thread(void *arg)
 	pthread_mutex_lock(&a->lock);
 	if (rc == ERR_LEASE_LOST)
 		advance_over(a, r, "lease_lost");
+	else if (is_final(rc))
+		advance_fail(a, r, "platform_error", err.message);
 	r->meeting = false;
 	pthread_mutex_unlock(&a->lock);
 	agent_wake(a);

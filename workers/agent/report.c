@@ -56,6 +56,14 @@ static void write_messages(struct json_writer *w, const struct run *r, size_t *b
 	}
 }
 
+static void write_fence(struct json_writer *w, const struct run *r)
+{
+	json_begin_object(w);
+	json_field_str(w, "attempt_id", r->id);
+	json_field_i64(w, "epoch", r->epoch);
+	json_end_object(w);
+}
+
 static void build(struct agent *a, struct report *p)
 {
 	struct json_writer w;
@@ -71,12 +79,16 @@ static void build(struct agent *a, struct report *p)
 	for (const struct run *r = a->runs; r != NULL; r = r->next) {
 		if (r->over)
 			continue;
-		json_begin_object(&w);
-		json_field_str(&w, "attempt_id", r->id);
-		json_field_i64(&w, "epoch", r->epoch);
-		json_end_object(&w);
+		write_fence(&w, r);
 		p->run_count++;
 	}
+	json_end_array(&w);
+	/* Over, but something of them is still there: their devices are not free yet. */
+	json_key(&w, "leaving");
+	json_begin_array(&w);
+	for (const struct run *r = a->runs; r != NULL; r = r->next)
+		if (r->over)
+			write_fence(&w, r);
 	json_end_array(&w);
 	json_key(&w, "messages");
 	json_begin_array(&w);

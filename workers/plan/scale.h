@@ -2,7 +2,7 @@
  * What a training step costs on a cluster, without one: memory of a rank, seconds of compute and of
  * every collective, bubbles, tokens per second; and the search for the best mesh. Pure arithmetic
  * on the one-rank plan; reads no clock and no device, same inputs, same answer. Called by
- * bench/scale and, for `parallelism: "auto"`, by whoever places a job. */
+ * bench/scale and, for `parallelism: "auto"`, by scale_choose.c. */
 #pragma once
 
 #include "core/base/attr.h"
@@ -179,6 +179,21 @@ struct scale_search {
  * PLAN_TOO_LARGE when none fits (the message names the smallest need); ret is written then too. */
 int scale_search(const struct scale_model *m, const struct scale_cluster *c,
 	struct scale_search *ret, struct err *err) must_check;
+
+/* What a search must keep to. */
+struct scale_bounds {
+	int64_t micro_batch, micro_batch_most; /* the one given, the largest allowed; 0 = any */
+	bool checkpointing_given;
+	enum spec_checkpointing checkpointing;
+	/* Asked for one mesh of each pair (tensor, pipeline), and for each before it leads, unless it
+	 * is estimated far too large: the bytes that its fullest rank really needs, in place of the
+	 * estimate's. PLAN_TOO_LARGE leaves the mesh out; INVALID_VALUE also all that
+	 * differ from it by checkpointing or micro-batch only; any other code ends the search. */
+	int (*measure)(void *ctx, const struct scale_mesh *mesh, double *ret_bytes, struct err *err);
+	void *ctx;
+};
+int scale_search_within(const struct scale_model *m, const struct scale_cluster *c,
+	const struct scale_bounds *b, struct scale_search *ret, struct err *err) must_check;
 
 /* Known clusters, with all overlaps but the tensor's, fp32 gradients, no fp8. */
 enum scale_kind { SCALE_A100_40, SCALE_A100_80, SCALE_H100, SCALE_H100_500W, SCALE_H200 };

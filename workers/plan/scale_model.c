@@ -179,6 +179,7 @@ static int compile(const struct job_spec *spec, enum spec_checkpointing checkpoi
 {
 	struct job_spec one = *spec;
 	one.device_count = 1;
+	one.parallel = (struct spec_parallel){ .data = 1, .tensor = 1, .pipeline = 1 };
 	one.checkpointing = checkpointing;
 	one.hyper.batch_size = one.hyper.micro_batch_size = samples;
 	return plan_compile(&one, NULL, ret, err);

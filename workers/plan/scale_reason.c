@@ -33,6 +33,12 @@ static double seconds_of(const struct scale_cost *c, enum loss loss)
 	return 0;
 }
 
+/* Places behind the point, so that a small device's gigabytes are not 0. */
+static int places(double bytes)
+{
+	return bytes < 10e9 ? 2 : 0;
+}
+
 static double percent(double part, double whole)
 {
 	return 100 * part / whole;
@@ -84,8 +90,9 @@ void scale_reason_lost(
 	const struct scale_cluster *c, const struct scale_choice *best, struct scale_choice *loser)
 {
 	if (!loser->cost.fits) {
-		snprintf(loser->reason, SCALE_REASON_MAX, "does not fit: %.0f GB of %.0f",
-			loser->cost.memory_bytes / 1e9, c->device.memory_bytes / 1e9);
+		snprintf(loser->reason, SCALE_REASON_MAX, "does not fit: %.*f GB of %.*f",
+			places(loser->cost.memory_bytes), loser->cost.memory_bytes / 1e9,
+			places(c->device.memory_bytes), c->device.memory_bytes / 1e9);
 		return;
 	}
 	if (loser->cost.step_s <= best->cost.step_s / SCALE_BETTER) {
@@ -108,7 +115,8 @@ void scale_reason_lost(
 void scale_reason_won(const struct scale_cluster *c, struct scale_choice *best)
 {
 	const struct scale_cost *cost = &best->cost;
-	snprintf(best->reason, SCALE_REASON_MAX, "%s: %.0f GB of %.0f, %.0f %% of the step computes",
-		cost->fits ? "fastest that fits" : "none fits", cost->memory_bytes / 1e9,
-		c->device.memory_bytes / 1e9, percent(cost->compute_s, cost->step_s));
+	snprintf(best->reason, SCALE_REASON_MAX, "%s: %.*f GB of %.*f, %.0f %% of the step computes",
+		cost->fits ? "fastest that fits" : "none fits", places(cost->memory_bytes),
+		cost->memory_bytes / 1e9, places(c->device.memory_bytes), c->device.memory_bytes / 1e9,
+		percent(cost->compute_s, cost->step_s));
 }

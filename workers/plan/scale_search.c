@@ -7,12 +7,19 @@
 #include <string.h>
 
 enum { DIVISORS_MAX = 1536 }; /* no number below 2^31 has more */
+/* What is estimated to need so many times the memory does not fit, however wrong the estimate. */
+static const double HOPELESS = 1.5;
 
 struct search {
 	const struct scale_model *m;
 	const struct scale_cluster *c;
+	const struct scale_bounds *b;
+	struct err *err;
+	int code;
 	struct scale_choice pair; /* the best so far of the pair that is being tried */
 	bool found;
+	struct scale_choice best; /* the best of the pairs before */
+	bool has_best;
 	int64_t tried;
 };
 
@@ -25,17 +32,53 @@ static bool beats(const struct scale_cost *a, const struct scale_cost *b)
 	return a->fits ? a->step_s < SCALE_BETTER * b->step_s : a->memory_bytes < b->memory_bytes;
 }
 
-static void try_mesh(struct search *s, const struct scale_mesh *mesh)
+/* Asking costs a thousand estimates: one mesh of each pair is asked for, so that an axis that is
+ * not there is known, and then those that would lead all pairs and are not far too large. */
+static bool is_worth_asking(const struct search *s, const struct scale_choice *next)
+{
+	if (!s->b->measure)
+		return false;
+	if (!s->found)
+		return true;
+	if (next->cost.memory_bytes > HOPELESS * s->c->device.memory_bytes)
+		return false;
+	return !s->has_best || beats(&next->cost, &s->best.cost);
+}
+
+/* The real bytes of a mesh. */
+static int measure(struct search *s, struct scale_choice *next)
+{
+	struct err ignored = { 0 };
+	double bytes = 0;
+	int rc = s->b->measure(s->b->ctx, &next->mesh, &bytes, &ignored);
+	if (rc == 0) {
+		next->cost.memory_bytes = bytes;
+		next->cost.fits = bytes <= s->c->device.memory_bytes;
+	} else if (rc != ERR_INVALID_VALUE && rc != ERR_PLAN_TOO_LARGE) {
+		*s->err = ignored;
+		s->code = rc;
+	}
+	return rc;
+}
+
+/* False: nor will it be another that differs by checkpointing or micro-batch. */
+static bool try_mesh(struct search *s, const struct scale_mesh *mesh)
 {
 	struct scale_choice next = { .mesh = *mesh };
 	struct err ignored = { 0 };
 	if (scale_estimate(s->m, s->c, mesh, &next.cost, &ignored))
-		return;
+		return true;
 	s->tried++;
+	if (s->found && !beats(&next.cost, &s->pair.cost))
+		return true;
+	int rc = is_worth_asking(s, &next) ? measure(s, &next) : 0;
+	if (rc)
+		return rc == ERR_PLAN_TOO_LARGE;
 	if (!s->found || beats(&next.cost, &s->pair.cost)) {
 		s->pair = next;
 		s->found = true;
 	}
+	return true;
 }
 
 /* The divisors of n, the largest first. */
@@ -60,6 +103,29 @@ static bool chunks_ok(const struct scale_model *m, int pipeline, int v)
 		((v & (v - 1)) == 0 || m->layers % (pipeline * v) == 0);
 }
 
+static bool micro_batch_ok(const struct scale_bounds *b, int64_t micro_batch)
+{
+	return (b->micro_batch == 0 || micro_batch == b->micro_batch) &&
+		(b->micro_batch_most == 0 || micro_batch <= b->micro_batch_most);
+}
+
+/* All that share axes, ZeRO and chunks. */
+static void try_kin(
+	struct search *s, struct scale_mesh mesh, const int64_t *batches, int batch_count)
+{
+	int ways = s->m->layers > 0 ? SCALE_CHECKPOINTINGS : 1;
+	for (int way = 0; way < ways; way++) {
+		mesh.checkpointing = (enum spec_checkpointing)way;
+		if (s->b->checkpointing_given && mesh.checkpointing != s->b->checkpointing)
+			continue;
+		for (int i = 0; i < batch_count; i++) {
+			mesh.micro_batch = batches[i];
+			if (micro_batch_ok(s->b, batches[i]) && (!try_mesh(s, &mesh) || s->code))
+				return;
+		}
+	}
+}
+
 static void try_pair(struct search *s, int tensor, int pipeline)
 {
 	const struct scale_model *m = s->m;
@@ -73,20 +139,11 @@ static void try_pair(struct search *s, int tensor, int pipeline)
 	if (scale_mesh_check(m, s->c, &mesh, &ignored))
 		return;
 	int batch_count = divisors(m->batch / mesh.data, batches);
-	int ways = m->layers > 0 ? SCALE_CHECKPOINTINGS : 1;
 	int most_chunks = m->layers > 0 ? (int)(m->layers / pipeline) : 1;
 	for (mesh.zero = 0; mesh.zero <= (mesh.data > 1 ? 3 : 0); mesh.zero++)
-		for (mesh.interleave = 1; mesh.interleave <= most_chunks; mesh.interleave++) {
-			if (!chunks_ok(m, pipeline, mesh.interleave))
-				continue;
-			for (int way = 0; way < ways; way++) {
-				mesh.checkpointing = (enum spec_checkpointing)way;
-				for (int i = 0; i < batch_count; i++) {
-					mesh.micro_batch = batches[i];
-					try_mesh(s, &mesh);
-				}
-			}
-		}
+		for (mesh.interleave = 1; mesh.interleave <= most_chunks && !s->code; mesh.interleave++)
+			if (chunks_ok(m, pipeline, mesh.interleave))
+				try_kin(s, mesh, batches, batch_count);
 }
 
 static int compare(const void *a, const void *b)
@@ -102,10 +159,12 @@ static int compare(const void *a, const void *b)
 
 /* Keeps the list in order; when it is full the last falls out. The best of all is chosen as within
  * a pair: a later pair has to be better by half a percent to lead. */
-static void keep(struct scale_search *r, const struct scale_choice *pair, struct scale_choice *best)
+static void keep(struct search *s, struct scale_search *r)
 {
-	if (r->choice_count == 0 || beats(&pair->cost, &best->cost))
-		*best = *pair;
+	const struct scale_choice *pair = &s->pair;
+	if (!s->has_best || beats(&pair->cost, &s->best.cost))
+		s->best = *pair;
+	s->has_best = true;
 	if (r->choice_count < SCALE_RUNNERS_MAX) {
 		r->choice[r->choice_count++] = *pair;
 		return;
@@ -136,8 +195,13 @@ static void lead(struct scale_search *r, const struct scale_choice *best)
 int scale_search(const struct scale_model *m, const struct scale_cluster *c,
 	struct scale_search *ret, struct err *err)
 {
-	struct search s = { .m = m, .c = c };
-	struct scale_choice best = { 0 };
+	return scale_search_within(m, c, &(struct scale_bounds){ 0 }, ret, err);
+}
+
+int scale_search_within(const struct scale_model *m, const struct scale_cluster *c,
+	const struct scale_bounds *b, struct scale_search *ret, struct err *err)
+{
+	struct search s = { .m = m, .c = c, .b = b, .err = err };
 	*ret = (struct scale_search){ 0 };
 	for (int pipeline = 1; pipeline <= c->devices; pipeline++)
 		for (int tensor = 1; tensor <= c->devices / pipeline; tensor++) {
@@ -146,20 +210,22 @@ int scale_search(const struct scale_model *m, const struct scale_cluster *c,
 			s.found = false;
 			try_pair(&s, tensor, pipeline);
 			if (s.found)
-				keep(ret, &s.pair, &best);
+				keep(&s, ret);
 		}
 	ret->tried = s.tried;
+	if (s.code)
+		return s.code;
 	if (ret->choice_count == 0)
 		return err_set(err, ERR_INVALID_VALUE, "$.parallelism",
 			"no mesh of %d devices divides a batch of %lld and the model", c->devices,
 			(long long)m->batch);
-	lead(ret, &best);
+	lead(ret, &s.best);
 	for (int i = 1; i < ret->choice_count; i++)
 		scale_reason_lost(c, &ret->choice[0], &ret->choice[i]);
 	scale_reason_won(c, &ret->choice[0]);
 	if (!ret->choice[0].cost.fits)
 		return err_set(err, ERR_PLAN_TOO_LARGE, "$.parallelism",
-			"no mesh fits: the smallest needs %.0f GB of a device's %.0f",
+			"no mesh fits: the smallest needs %.2f GB of a device's %.2f",
 			ret->choice[0].cost.memory_bytes / 1e9, c->device.memory_bytes / 1e9);
 	return 0;
 }

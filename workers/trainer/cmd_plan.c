@@ -48,7 +48,8 @@ static int run(void *ctx, struct err *err)
 	buf_init(&text, PLAN_TEXT_MAX);
 	if (c->spec_path == NULL)
 		return err_set(err, ERR_MISSING_FIELD, "SPEC.json", "a spec is needed: plan SPEC.json");
-	int rc = spec_file_read(c->spec_path, c->init_dir, &spec, err);
+	char why[SPEC_FILE_WHY_MAX];
+	int rc = spec_file_read_why(c->spec_path, c->init_dir, &spec, why, err);
 	if (rc == 0)
 		rc = plan_compile(&spec, NULL, &plan, err);
 	if (rc < 0)
@@ -59,6 +60,8 @@ static int run(void *ctx, struct err *err)
 		message_plan(plan, &text);
 		buf_char(&text, '\n');
 	} else {
+		if (why[0])
+			buf_printf(&text, "Parallelism auto: %s\n\n", why);
 		rc = plan_table_write(plan, &text, err);
 	}
 	if (rc == 0)

@@ -4,6 +4,7 @@
 
 #include "core/json/reader.h"
 #include "core/spec/spec_json.h"
+#include "workers/plan/scale_type.h"
 #include "workers/trainer/hf_config.h"
 
 #include <stdio.h>
@@ -31,7 +32,38 @@ static int read_base(const char *init_dir, struct spec_base *ret, struct err *er
 	return 0;
 }
 
+/* All ranks come to the same: the search reads nothing but the spec. */
+static int settle(const struct json_val *root, struct job_spec *spec,
+	char why[static SPEC_FILE_WHY_MAX], struct err *err)
+{
+	const struct spec_open open = spec_json_open(root, spec);
+	const struct scale_type type = { .name = spec->instance_type };
+	struct scale_cluster cluster;
+	struct scale_chosen chosen;
+	why[0] = '\0';
+	if (!open.mesh)
+		return 0;
+	scale_type_cluster(&type, (int)spec->device_count, &cluster);
+	int rc = scale_choose(spec, &open, &cluster, &chosen, err);
+	if (rc < 0 && rc != ERR_PLAN_TOO_LARGE)
+		return rc;
+	const struct spec_parallel *p = &chosen.parallel;
+	snprintf(why, SPEC_FILE_WHY_MAX,
+		"data %lld x tensor %lld x pipeline %lld (interleave %lld), ZeRO stage %lld: %s",
+		(long long)p->data, (long long)p->tensor, (long long)p->pipeline,
+		(long long)(p->interleave > 1 ? p->interleave : 1), (long long)p->zero_stage,
+		chosen.reason);
+	return 0;
+}
+
 int spec_file_read(const char *path, const char *init_dir, struct job_spec *ret, struct err *err)
+{
+	char why[SPEC_FILE_WHY_MAX];
+	return spec_file_read_why(path, init_dir, ret, why, err);
+}
+
+int spec_file_read_why(const char *path, const char *init_dir, struct job_spec *ret,
+	char why[static SPEC_FILE_WHY_MAX], struct err *err)
 {
 	cleanup(freep) char *text = NULL;
 	cleanup(json_doc_freep) struct json_doc *doc = NULL;
@@ -55,7 +87,9 @@ int spec_file_read(const char *path, const char *init_dir, struct job_spec *ret,
 		from_base = true;
 		rc = read_base(init_dir, &base, err);
 	}
-	return rc < 0 ? rc : spec_json_read_from(root, from_base ? &base : NULL, ret, &metadata, err);
+	if (rc == 0)
+		rc = spec_json_read_from(root, from_base ? &base : NULL, ret, &metadata, err);
+	return rc < 0 ? rc : settle(root, ret, why, err);
 }
 
 int spec_file_tokenizer(const struct job_spec *spec, struct session_inputs *in,

@@ -4,7 +4,9 @@
  * with_pg.sh. */
 #include "tests/unit/core/model/yard_fixture.h"
 
+#include "core/model/attempt_leave.h"
 #include "core/model/attempt_part.h"
+#include "core/model/job_queue.h"
 #include "core/model/rendezvous_store.h"
 
 struct world {
@@ -15,6 +17,12 @@ struct world {
 
 #define JOB_SQL(column) "select " column "::text from jobs where id = $1"
 #define ATTEMPT_SQL(column) "select " column "::text from attempts where id = $1"
+/* Of the devices that an attempt has or had, and of all. */
+#define OPEN_SQL                                                                           \
+	"select string_agg(open_state, ',' order by device_index) from devices where agent_id" \
+	" = $1 and exists (select from attempt_devices where device_id = devices.id)"
+#define ALL_OPEN_SQL \
+	"select string_agg(open_state, ',' order by device_index) from devices where agent_id = $1"
 #define VERSION_SQL "select version::text from agents where id = $1"
 
 /* Three ranks: two on the first machine, one on the further one. */
@@ -142,8 +150,92 @@ static void a_further_machine_s_end_is_everybody_s(void **state)
 	}
 	assert_false(beat(conn, &w.a, &seq));
 	assert_false(beat(conn, &w.b, &seq));
-	assert_text(conn, w.a.id, "3",
-		"select count(*)::text from attempt_devices where attempt_id = $1 and released");
+	/* Who told it is through with it; the others' devices are not free while trainers may run. */
+	assert_text(conn, w.further.id, "idle", OPEN_SQL);
+	assert_text(conn, w.first.id, "stopping,stopping", OPEN_SQL);
+	yard_check_tiling(conn);
+}
+
+static void told(struct db_conn *conn, const char *agent, const char *still_has, int freed)
+{
+	struct err err = { 0 };
+	int got = -1;
+	assert_ok(attempt_leave_told(conn, agent, still_has, &got, &err));
+	assert_int_equal(got, freed);
+}
+
+static void machines_leave_when_they_say_so(void **state)
+{
+	struct db_conn *conn = ((struct store_fixture *)*state)->conn;
+	struct err err = { 0 };
+	struct world w;
+	char list[IDENT_MAX + 8];
+	int freed = -1;
+	make(conn, &w);
+	yard_train(conn, &w.a);
+	told(conn, w.further.id, "{}", 0); /* it lives: not a matter of lists */
+	yard_succeed(conn, w.tenant, &w.a);
+	assert_text(conn, w.first.id, "idle,idle", OPEN_SQL);
+	assert_text(conn, w.further.id, "stopping", OPEN_SQL);
+	assert_text(conn, w.a.id, "t",
+		"select bool_and(state = 'unbilled')::text::char from segments"
+		" where attempt_id = $1 and reason = 'stopping'");
+	/* Nobody else gets them meanwhile. */
+	char job[IDENT_MAX];
+	struct attempt_placed placed;
+	yard_job(conn, w.tenant, w.file, 2, job);
+	const struct attempt_place places[] = { { w.further.id, 2 } };
+	assert_ok(db_exec(conn, NULL, &err, "savepoint before"));
+	assert_int_equal(
+		attempt_store_place_parts(conn, job, places, 1, &placed, &err), ERR_DB_CONFLICT);
+	assert_ok(db_exec(conn, NULL, &err, "rollback to savepoint before"));
+	snprintf(list, sizeof(list), "{%s}", w.a.id);
+	told(conn, w.further.id, list, 0);
+	assert_ok(attempt_leave_lapsed(conn, &freed, &err));
+	assert_int_equal(freed, 0);
+	told(conn, w.further.id, "{}", 1);
+	assert_text(conn, w.further.id, "idle,idle", ALL_OPEN_SQL);
+	told(conn, w.further.id, "{}", 0);
+	assert_ok(attempt_store_place_parts(conn, job, places, 1, &placed, &err));
+	yard_check_tiling(conn);
+}
+
+/* A machine that is silent is free of it when its lease is over, and is the one to be avoided. */
+static void a_silent_machine_is_known(void **state)
+{
+	struct db_conn *conn = ((struct store_fixture *)*state)->conn;
+	struct err err = { 0 };
+	struct world w;
+	struct attempt a;
+	int64_t rank = -2;
+	int freed = -1, count = 0;
+	struct attempt_end end = { .outcome = ATTEMPT_LOST,
+		.reason = "agent_lost",
+		.exit_code = ATTEMPT_NO_NUMBER,
+		.signal = ATTEMPT_NO_NUMBER };
+	make(conn, &w);
+	yard_train(conn, &w.a);
+	assert_ok(db_exec(conn, NULL, &err,
+		"update attempt_parts set lease_until = yard_now() - interval '1 ms' where attempt_id ="
+		" $1",
+		DB_TEXT(w.a.id)));
+	assert_ok(attempt_store_lock_expired(conn, w.a.id, &a, &err));
+	assert_ok(attempt_leave_lost_rank(conn, &a, &rank, &err));
+	assert_int_equal(rank, 2);
+	end.rank = rank;
+	assert_ok(attempt_end(conn, &a, &end, &err));
+	assert_text(conn, w.further.id, "idle", OPEN_SQL);
+	assert_text(conn, w.first.id, "stopping,stopping", OPEN_SQL);
+	cleanup(freep) struct job_queue_job *jobs = calloc(JOB_QUEUE_SCAN_MAX, sizeof(*jobs));
+	assert_ok(job_queue_read(conn, jobs, &count, &err));
+	assert_int_equal(count, 1);
+	assert_string_equal(jobs[0].last_agent_id, w.further.id);
+	assert_ok(db_exec(conn, NULL, &err,
+		"update attempts set lease_until = yard_now() - interval '1 ms' where id = $1",
+		DB_TEXT(w.a.id)));
+	assert_ok(attempt_leave_lapsed(conn, &freed, &err));
+	assert_int_equal(freed, 1);
+	assert_text(conn, w.first.id, "idle,idle", OPEN_SQL);
 	yard_check_tiling(conn);
 }
 
@@ -292,6 +384,8 @@ int main(void)
 		store_test(each_machine_gets_its_ranks),
 		store_test(messages_are_the_machine_s_own),
 		store_test(a_further_machine_s_end_is_everybody_s),
+		store_test(machines_leave_when_they_say_so),
+		store_test(a_silent_machine_is_known),
 		store_test(any_lease_that_runs_out_is_the_attempt_s),
 		store_test(a_gang_needs_all_its_devices),
 		store_test(ranks_hear_of_the_other_machines),

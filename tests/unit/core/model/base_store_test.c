@@ -152,6 +152,22 @@ static void adapters_alone_are_no_base(void **state)
 	assert_string_equal(b.spec.tokenizer_file, "file_9");
 }
 
+/* Where ranks saved a part each: what is in them is not told by their names. */
+static void parts_of_ranks_are_a_base(void **state)
+{
+	struct db_conn *conn = ((struct store_fixture *)*state)->conn;
+	struct err err = { 0 };
+	struct world w;
+	struct base b;
+	char id[400];
+	make(conn, SPEC("bytes", "null"), &w);
+	save(conn, &w, 40, "shard-00001-of-00002.safetensors", id);
+	assert_ok(base_store_hold(conn, w.tenant, id, &b, &err));
+	make(conn, SPEC("bytes", "{\"rank\":4}"), &w);
+	save(conn, &w, 40, "shard-00001-of-00002.safetensors", id);
+	expect(conn, w.tenant, id, ERR_INVALID_VALUE, "LoRA");
+}
+
 static void a_trimmed_checkpoint_is_gone(void **state)
 {
 	struct db_conn *conn = ((struct store_fixture *)*state)->conn;
@@ -216,6 +232,29 @@ static void the_attempt_gets_weights_and_nothing_else_of_it(void **state)
 	struct attempt_fence f = { y.id, y.epoch, y.agent };
 	assert_ok(attempt_store_capability(conn, &f, token, sha, &c, &err));
 	assert_true(c.serves);
+}
+
+static void the_attempt_gets_all_parts_of_ranks(void **state)
+{
+	struct db_conn *conn = ((struct store_fixture *)*state)->conn;
+	struct err err = { 0 };
+	struct world w;
+	struct base b;
+	struct yard_attempt y;
+	struct store_json j;
+	char id[400], job[IDENT_MAX];
+	static const char *const wanted[] = { "config.json", "manifest.json",
+		"shard-00001-of-00001.safetensors" };
+	make(conn, SPEC("bytes", "null"), &w);
+	save(conn, &w, 40, "shard-00001-of-00001.safetensors", id);
+	assert_ok(base_store_hold(conn, w.tenant, id, &b, &err));
+	derive(conn, &w, &b, job);
+	yard_place(conn, job, w.agent.id, &y);
+	const struct json_val *files = json_get(json_get(polled(conn, &w, y.id, &j), "init"), "files");
+	assert_int_equal(json_array_len(files), ARRAY_LEN(wanted));
+	for (size_t i = 0; i < ARRAY_LEN(wanted); i++)
+		assert_string_equal(json_str_or(json_get(json_array_at(files, i), "name"), ""), wanted[i]);
+	store_json_finish(&j);
 }
 
 static void a_resumed_attempt_needs_its_base_only_under_lora(void **state)
@@ -340,7 +379,9 @@ int main(void)
 		store_test(a_checkpoint_and_a_model_say_what_they_are),
 		store_test(what_others_have_is_not_found),
 		store_test(adapters_alone_are_no_base),
+		store_test(parts_of_ranks_are_a_base),
 		store_test(a_trimmed_checkpoint_is_gone),
+		store_test(the_attempt_gets_all_parts_of_ranks),
 		store_test(the_attempt_gets_weights_and_nothing_else_of_it),
 		store_test(a_resumed_attempt_needs_its_base_only_under_lora),
 		store_test(the_attempt_knows_its_devices_peak),

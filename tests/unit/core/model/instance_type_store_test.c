@@ -81,6 +81,13 @@ static void one_type_is_found(void **state)
 	struct instance_type type;
 	assert_ok(instance_type_store_get(fx->conn, "cpu-dev", &type, &err));
 	assert_int_equal(type.memory_bytes, INT64_C(2) << 30);
+	assert_true(type.fp32_flops == 0.05e12 && type.half_flops == 0);
+	assert_int_equal(type.machine_devices, 0);
+	money_yard(fx->conn);
+	assert_ok(instance_type_store_get(fx->conn, "cpu-dev", &type, &err));
+	assert_int_equal(type.machine_devices, 2);
+	assert_ok(instance_type_store_get(fx->conn, "v100-32gb", &type, &err));
+	assert_true(type.fp32_flops == 15.7e12 && type.half_flops == 125e12);
 	assert_int_equal(instance_type_store_get(fx->conn, "tpu", &type, &err), ERR_NOT_FOUND);
 }
 

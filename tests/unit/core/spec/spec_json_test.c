@@ -282,6 +282,52 @@ static void ranks_share_the_batch(void **state)
 	assert_int_equal(s.hyper.micro_batch_size, 4);
 }
 
+static struct spec_open opened(const char *added, struct job_spec *s)
+{
+	char text[TEXT_MAX];
+	compose("lm", added, text);
+	cleanup(json_doc_freep) struct json_doc *doc = NULL;
+	struct err err = { 0 };
+	assert_int_equal(json_doc_parse(text, strlen(text), JSON_BYTES_MAX, &doc, &err), 0);
+	assert_int_equal(spec_json_read(json_doc_root(doc), s, NULL, &err), 0);
+	return spec_json_open(json_doc_root(doc), s);
+}
+
+/* What nobody said, and several devices could do in several ways. */
+static void what_is_left_open_is_told(void **state)
+{
+	static const struct {
+		const char *added;
+		bool mesh, micro_batch, checkpointing;
+	} cases[] = {
+		{ "", false, false, false },
+		{ "\"parallelism\":\"auto\"", false, false, false },
+		{ DEVICES(4), true, true, true },
+		{ DEVICES(4) ",\"parallelism\":null", true, true, true },
+		{ DEVICES(4) ",\"parallelism\":{}", false, false, false },
+		{ DEVICES(4) ",\"parallelism\":{\"data\":\"auto\"}", false, false, false },
+		{ DEVICES(4) ",\"activation_checkpointing\":\"none\"", true, true, false },
+		{ DEVICES(4) ",\"activation_checkpointing\":\"auto\"", true, true, true },
+		{ DEVICES(4) ",\"hyperparameters\":{\"micro_batch_size\":2}", true, false, true },
+		{ DEVICES(4) ",\"hyperparameters\":{\"micro_batch_size\":\"auto\"}", true, true, true },
+	};
+	struct job_spec s;
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		struct spec_open o = opened(cases[i].added, &s);
+		if (o.mesh != cases[i].mesh || o.micro_batch != cases[i].micro_batch ||
+			o.checkpointing != cases[i].checkpointing)
+			fail_msg("%s: %d %d %d", cases[i].added, o.mesh, o.micro_batch, o.checkpointing);
+		if (o.micro_batch)
+			assert_int_equal(o.micro_batch_most, 8192 / s.data.sequence_length);
+	}
+	/* Other meshes than data's may share a batch that data cannot. */
+	read_good("lm", DEVICES(3) ",\"hyperparameters\":{\"batch_size\":32}", &s);
+	assert_int_equal(s.hyper.batch_size, 32);
+	read_good(
+		"lm", DEVICES(2) ",\"hyperparameters\":{\"batch_size\":32,\"micro_batch_size\":32}", &s);
+	assert_int_equal(s.hyper.micro_batch_size, 32);
+}
+
 static void metadata_is_borrowed(void **state)
 {
 	char text[TEXT_MAX];
@@ -474,6 +520,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(every_hyperparameter_may_be_auto),
 		cmocka_unit_test(auto_micro_batches_divide),
 		cmocka_unit_test(ranks_share_the_batch),
+		cmocka_unit_test(what_is_left_open_is_told),
 		cmocka_unit_test(metadata_is_borrowed),
 		cmocka_unit_test(a_base_brings_its_config),
 		cmocka_unit_test(a_config_beside_a_base_must_be_its_own),

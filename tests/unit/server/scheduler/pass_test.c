@@ -131,6 +131,55 @@ static void residency_waits_says_why_and_goes_on(void **state)
 	assert_text(conn, job, "true", "select (blocked_code is null)::text from jobs where id = $1");
 }
 
+/* Topics that were touched, in a text. */
+static void note_touch(void *ctx, const char *topic)
+{
+	char *text = ctx;
+	size_t used = strlen(text);
+	snprintf(text + used, 1000 - used, "%s ", topic);
+}
+
+static void all_machines_of_a_gang_are_woken(void **state)
+{
+	struct db_conn *conn = ((struct store_fixture *)*state)->conn;
+	struct err err = { 0 };
+	struct world w;
+	struct yard_agent g[2];
+	char job[IDENT_MAX], touched[1000] = "", topic[IDENT_MAX + 8];
+	int expired = 0;
+	make(conn, &w);
+	for (int i = 0; i < 2; i++)
+		yard_agent(conn, "us-east-1", 1, &g[i]);
+	yard_job(conn, w.tenant, w.file, 2, job);
+	struct pass_failures failures = { 0 };
+	struct pass_hooks hooks = { .clock = clock_system(),
+		.failures = &failures,
+		.ctx = touched,
+		.touch = note_touch,
+		.remove = remove_content };
+	int placed = 0;
+	assert_ok(pass_place(conn, &hooks, &placed, &err));
+	assert_int_equal(placed, 1);
+	touched[0] = '\0';
+	assert_ok(db_exec(
+		conn, NULL, &err, "update attempt_parts set lease_until = yard_now() - interval '1 ms'"));
+	assert_ok(pass_expire(conn, &hooks, &expired, &err));
+	assert_int_equal(expired, 1);
+	for (int i = 0; i < 2; i++) {
+		snprintf(topic, sizeof(topic), "agent:%s ", g[i].id);
+		assert_non_null(strstr(touched, topic));
+	}
+	/* The other machine's devices are not given away before its lease is over, too. */
+	assert_text(conn, job, "idle,stopping",
+		"select string_agg(open_state, ',' order by open_state) from devices where $1 <> ''");
+	assert_ok(db_exec(
+		conn, NULL, &err, "update attempts set lease_until = yard_now() - interval '1 ms'"));
+	assert_ok(pass_expire(conn, &hooks, &expired, &err));
+	assert_text(conn, job, "idle,idle",
+		"select string_agg(open_state, ',' order by open_state) from devices where $1 <> ''");
+	yard_check_tiling(conn);
+}
+
 static void silent_machines_and_cancelled_jobs_are_left_alone(void **state)
 {
 	struct db_conn *conn = ((struct store_fixture *)*state)->conn;
@@ -273,7 +322,10 @@ static void many_schedulers_never_assign_twice(void **state)
 	/* Every lease is over as soon as it is given: all of them place and expire at once. */
 	assert_ok(db_exec(conn, NULL, &err,
 		"create function lease_is_short() returns trigger language plpgsql as"
-		" $$ begin new.lease_until = new.assigned_at + interval '3 ms'; return new; end $$"));
+		" $$ begin new.lease_until = yard_now() + interval '3 ms'; return new; end $$"));
+	assert_ok(db_exec(conn, NULL, &err,
+		"create trigger short_lease before insert on attempt_parts for each row"
+		" execute function lease_is_short()"));
 	assert_ok(db_exec(conn, NULL, &err,
 		"create trigger short_lease before insert on attempts for each row"
 		" execute function lease_is_short()"));
@@ -286,6 +338,7 @@ static void many_schedulers_never_assign_twice(void **state)
 		pthread_join(threads[i], NULL);
 	pthread_barrier_destroy(&race.start);
 	assert_ok(db_exec(conn, NULL, &err, "drop trigger short_lease on attempts"));
+	assert_ok(db_exec(conn, NULL, &err, "drop trigger short_lease on attempt_parts"));
 	assert_int_equal(atomic_load(&race.failures), 0);
 	assert_true(atomic_load(&race.placed) > RACE_JOBS);
 	char placed[20];
@@ -371,6 +424,7 @@ int main(void)
 		cmocka_unit_test(places_by_priority_and_time),
 		cmocka_unit_test(a_small_job_passes_a_large_one),
 		cmocka_unit_test(residency_waits_says_why_and_goes_on),
+		cmocka_unit_test(all_machines_of_a_gang_are_woken),
 		cmocka_unit_test(silent_machines_and_cancelled_jobs_are_left_alone),
 		cmocka_unit_test(leases_run_out_once),
 		cmocka_unit_test(what_fails_in_each_pass_is_logged_seldom),

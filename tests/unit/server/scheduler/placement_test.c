@@ -76,6 +76,31 @@ static void a_gang_takes_as_few_machines_as_it_can(void **state)
 	assert_int_equal(p.agent, PLACEMENT_NONE);
 }
 
+/* The machine where a rank was lost is the last that a gang takes, in its region and of regions. */
+static void a_gang_avoids_the_machine_that_was_lost(void **state)
+{
+	struct job_queue_agent agents[] = { agent("a", "us-east-1", 4, 4),
+		agent("b", "us-east-1", 4, 3), agent("c", "us-east-1", 4, 2) };
+	struct placement p;
+	struct job_queue_job j = job("us", 5);
+	placement_choose(&j, agents, 3, &p);
+	expect_parts(&p, 2, (struct placement_part[]){ { 0, 4 }, { 1, 1 } });
+	snprintf(j.last_agent_id, sizeof(j.last_agent_id), "a");
+	placement_choose(&j, agents, 3, &p);
+	expect_parts(&p, 2, (struct placement_part[]){ { 1, 3 }, { 2, 2 } });
+	placement_choose(&j, agents, 2, &p); /* nothing else is free */
+	expect_parts(&p, 2, (struct placement_part[]){ { 1, 3 }, { 0, 2 } });
+	struct job_queue_agent rising[] = { agent("c", "us-east-1", 4, 2),
+		agent("b", "us-east-1", 4, 3), agent("a", "us-east-1", 4, 4) };
+	placement_choose(&j, rising, 3, &p);
+	expect_parts(&p, 2, (struct placement_part[]){ { 1, 3 }, { 0, 2 } });
+	struct job_queue_agent apart[] = { agent("a", "us-east-1", 4, 4), agent("b", "us-east-1", 4, 3),
+		agent("c", "us-west-1", 4, 2), agent("d", "us-west-1", 4, 2),
+		agent("e", "us-west-1", 4, 2) };
+	placement_choose(&j, apart, 5, &p);
+	expect_parts(&p, 3, (struct placement_part[]){ { 2, 2 }, { 3, 2 }, { 4, 1 } });
+}
+
 static void a_gang_that_waited_long_gets_its_machines(void **state)
 {
 	struct job_queue_agent agents[] = { agent("a", "us-east-1", 4, 4),
@@ -153,6 +178,7 @@ int main(void)
 		cmocka_unit_test(the_tightest_fit_wins),
 		cmocka_unit_test(reasons_are_told_apart),
 		cmocka_unit_test(a_gang_takes_as_few_machines_as_it_can),
+		cmocka_unit_test(a_gang_avoids_the_machine_that_was_lost),
 		cmocka_unit_test(a_gang_that_waited_long_gets_its_machines),
 		cmocka_unit_test(a_large_job_that_waited_long_gets_a_machine),
 	};

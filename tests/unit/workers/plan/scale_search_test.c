@@ -172,6 +172,66 @@ static void test_nothing_better_was_missed(void **state)
 	(void)state;
 }
 
+/* Whoever knows better what a mesh needs, and which there are. */
+struct knows {
+	int tensor_least, tensor_most, pipeline_most; /* with less of it there is no room */
+	double bytes;                                 /* 0: it breaks down */
+	int asked;
+};
+
+static int measure(void *ctx, const struct scale_mesh *mesh, double *ret_bytes, struct err *e)
+{
+	struct knows *k = ctx;
+	k->asked++;
+	if (mesh->tensor > k->tensor_most || mesh->pipeline > k->pipeline_most)
+		return err_set(e, ERR_INVALID_VALUE, NULL, "there is no such axis");
+	if (k->bytes == 0)
+		return err_set(e, ERR_NO_MEMORY, NULL, "no memory");
+	*ret_bytes = mesh->tensor < k->tensor_least ? 200e9 : k->bytes;
+	return 0;
+}
+
+static void test_others_are_asked(void **state)
+{
+	struct scale_cluster c;
+	scale_cluster_known(SCALE_H100, 512, &c);
+	struct scale_model *m = model_for("405b", 16 * MI, 512);
+	struct knows all = {
+		.tensor_least = 8, .tensor_most = 512, .pipeline_most = 512, .bytes = 79e9
+	};
+	struct scale_bounds b = { .measure = measure, .ctx = &all };
+	assert_int_equal(scale_search_within(m, &c, &b, &found, &err), 0);
+	assert_int_equal(found.choice[0].mesh.tensor, 8);
+	assert_true(found.choice[0].cost.memory_bytes == 79e9);
+	print_message("asked %d times of %lld\n", all.asked, (long long)found.tried);
+	assert_true(all.asked < found.tried / 40);
+	struct knows stages = { .tensor_most = 1, .pipeline_most = 512, .bytes = 79e9 };
+	b.ctx = &stages;
+	b.micro_batch_most = 2;
+	b.checkpointing_given = true;
+	b.checkpointing = SPEC_FULL;
+	assert_int_equal(scale_search_within(m, &c, &b, &found, &err), 0);
+	for (int i = 0; i < found.choice_count; i++) {
+		assert_int_equal(found.choice[i].mesh.tensor, 1);
+		assert_true(found.choice[i].mesh.micro_batch <= 2);
+		assert_int_equal(found.choice[i].mesh.checkpointing, SPEC_FULL);
+	}
+	b.micro_batch = 2;
+	assert_int_equal(scale_search_within(m, &c, &b, &found, &err), 0);
+	assert_int_equal(found.choice[0].mesh.micro_batch, 2);
+	/* The bytes that they say count, and what ends them ends the search. */
+	stages.bytes = 81e9;
+	assert_int_equal(scale_search_within(m, &c, &b, &found, &err), ERR_PLAN_TOO_LARGE);
+	stages.bytes = 0;
+	assert_int_equal(scale_search_within(m, &c, &b, &found, &err), ERR_NO_MEMORY);
+	struct knows none = { 0 };
+	b.ctx = &none;
+	assert_int_equal(scale_search_within(m, &c, &b, &found, &err), ERR_INVALID_VALUE);
+	assert_int_equal(found.choice_count, 0);
+	scale_model_destroy(m);
+	(void)state;
+}
+
 static void test_same_answer_twice(void **state)
 {
 	static struct scale_search again;
@@ -221,6 +281,7 @@ int main(void)
 		cmocka_unit_test(test_nothing_fits),
 		cmocka_unit_test(test_reasons),
 		cmocka_unit_test(test_nothing_better_was_missed),
+		cmocka_unit_test(test_others_are_asked),
 		cmocka_unit_test(test_same_answer_twice),
 		cmocka_unit_test(test_other_families),
 	};
