@@ -60,8 +60,9 @@ static void same_state(const char *what, const struct life_state *a, const struc
 {
 	assert_int_equal(a->count, b->count);
 	assert_int_equal(a->at[a->count], b->at[b->count]);
-	assert_int_equal(a->written, a->at[a->count]);
-	assert_int_equal(b->written, b->at[b->count]);
+	assert_int_equal(a->written, a->total);
+	assert_int_equal(b->written, b->total);
+	assert_int_equal(a->total, b->total);
 	for (int i = 0; i < a->count; i++) {
 		assert_string_equal(a->name[i], b->name[i]);
 		if (memcmp(a->bytes + a->at[i], b->bytes + b->at[i], (size_t)(a->at[i + 1] - a->at[i])) !=

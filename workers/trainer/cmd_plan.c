@@ -49,6 +49,10 @@ static int run(void *ctx, struct err *err)
 	if (c->spec_path == NULL)
 		return err_set(err, ERR_MISSING_FIELD, "SPEC.json", "a spec is needed: plan SPEC.json");
 	int rc = spec_file_read(c->spec_path, c->init_dir, &spec, err);
+	if (rc == 0 && c->parameters) { /* the whole model's, of which a rank may have a part */
+		spec.device_count = 1;
+		spec.parallel = (struct spec_parallel){ .data = 1, .tensor = 1, .pipeline = 1 };
+	}
 	if (rc == 0)
 		rc = plan_compile(&spec, NULL, &plan, err);
 	if (rc < 0)
