@@ -226,6 +226,7 @@ static void a_place_that_is_none_is_refused(void **state)
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(notes); i++)
 		REFUSED("does not say where its piece of t.0 belongs", { "t.0", notes[i], 24 });
+	REFUSED("does not say where", { "t.0", "0 of 4x6 cut 5/7+0", 15 });
 }
 
 static void a_file_that_is_torn_is_named(void **state)
