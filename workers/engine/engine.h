@@ -125,7 +125,9 @@ struct engine_tensor {
 	struct plan_cut cut;
 	int64_t begin, count;
 	int64_t bytes;
-	/* So many ranks keep these elements, with the same bits; this is copy `copy` of them. */
+	/* So many ranks of its stage keep these elements, with the same bits; this is copy `copy` of
+	 * them. Beyond them where an earlier stage has the tensor too, maybe cut at other places: that
+	 * one's are saved. */
 	int copies, copy;
 	void *data;
 };

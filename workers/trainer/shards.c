@@ -30,18 +30,16 @@ bool shards_include(const struct engine_tensor *t, bool lora)
 }
 
 /* A rank's share of what several have: large tensors in parts, so that each writes as much, small
- * ones whole, in turns. Follows from the tensor alone, since ranks that share one may not share the
- * next. */
+ * ones whole, in turns; nothing of what an earlier stage has too. Follows from the tensor alone,
+ * since ranks that share one may not share the next. */
 static void share_of(const struct engine_tensor *t, int64_t *ret_begin, int64_t *ret_count)
 {
 	const int n = t->copies;
-	bool mine = t->number % n == t->copy;
-	*ret_begin = 0;
-	*ret_count = mine ? t->count : 0;
-	if (t->bytes < SHARE_BYTES_MIN)
-		return;
-	*ret_begin = t->count / n * t->copy;
-	*ret_count = t->copy == n - 1 ? t->count - *ret_begin : t->count / n;
+	bool parts = t->bytes >= SHARE_BYTES_MIN && t->copy < n;
+	*ret_begin = parts ? t->count / n * t->copy : 0;
+	*ret_count = t->number % n == t->copy ? t->count : 0;
+	if (parts)
+		*ret_count = t->copy == n - 1 ? t->count - *ret_begin : t->count / n;
 }
 
 static void put_place(const struct engine_tensor *t, int64_t begin, struct safetensors_tensor *s)

@@ -135,12 +135,12 @@ static inline struct engine_tensor parts_of(
 	struct engine_tensor t = x->whole;
 	bool cut = x->cut_dim >= 0 && t.shape[x->cut_dim] / x->blocks >= p->tensor;
 	bool zero = p->zero > 0 && x->zero;
-	bool twice = i == 0 && p->pipeline > 1;
 	if (cut)
 		parts_cut(x, p, &t);
-	if (zero) { /* the first and the last may have less, or nothing */
-		int64_t row = t.count + 2 * x->skew, shard = (row + p->data - 1) / p->data;
-		int64_t begin = p->data_rank * shard - x->skew, end = begin + shard;
+	if (zero) { /* the first and the last may have less, or nothing; another stage cuts elsewhere */
+		int64_t skew = x->skew + p->pipeline_rank;
+		int64_t row = t.count + 2 * skew, shard = (row + p->data - 1) / p->data;
+		int64_t begin = p->data_rank * shard - skew, end = begin + shard;
 		begin = begin < 0 ? 0 : begin > t.count ? t.count : begin;
 		end = end < begin ? begin : end > t.count ? t.count : end;
 		t.begin = begin;
@@ -148,9 +148,9 @@ static inline struct engine_tensor parts_of(
 	}
 	t.bytes = t.count * plan_type_bytes(t.type);
 	int tensor = cut ? 1 : p->tensor, data = zero ? 1 : p->data;
-	t.copies = tensor * data * (twice ? 2 : 1);
+	t.copies = tensor * data;
 	t.copy = (zero ? 0 : p->data_rank) * tensor + (cut ? 0 : p->tensor_rank) +
-		(twice && p->pipeline_rank > 0 ? tensor * data : 0);
+		(i == 0 && p->pipeline_rank > 0 ? t.copies : 0);
 	return t;
 }
 

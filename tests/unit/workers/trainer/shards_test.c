@@ -94,8 +94,8 @@ static void any_mesh_reads_what_any_other_wrote(void **state)
 		struct manifest m;
 		int64_t bytes = 0;
 		parts_random(&r, &model);
-		if (round % 8 == 0) { /* large enough to be written in parts by those that share it */
-			parts_shape(&model.tensors[0], 2, 200, 600, 1, 1);
+		if (round % 4 == 0) { /* written in parts by those that share it */
+			parts_shape(&model.tensors[0], 2, 400, 900, 1, 1);
 			model.tensors[0].cut_dim = round % 3 - 1;
 			model.tensors[0].blocks = 1;
 		}
