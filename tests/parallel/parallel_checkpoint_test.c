@@ -207,19 +207,6 @@ static void a_shard_that_is_torn_or_missing_is_named(void **state)
 
 /* ------------------------------------------------------------------------------ while saving */
 
-static int64_t memory_kib(const char *what)
-{
-	char line[256];
-	int64_t kib = -1;
-	FILE *file = fopen("/proc/self/status", "re");
-	RANK_CHECK(file != NULL);
-	while (fgets(line, sizeof(line), file) != NULL)
-		if (strncmp(line, what, strlen(what)) == 0)
-			kib = strtoll(line + strlen(what), NULL, 10);
-	fclose(file);
-	return kib;
-}
-
 static void save_often(struct rank *r)
 {
 	const struct life_job *job = r->all->arg;
@@ -236,9 +223,9 @@ static void save_often(struct rank *r)
 		RANK_OK(saver_begin(saver, &s->metrics, job->checkpoints, &err));
 		RANK_OK(saver_finish(saver, NULL, NULL, &err));
 		if (i == 5)
-			life_of(r)->memory_kib[r->rank][0] = memory_kib("VmHWM:");
+			life_of(r)->memory_kib[r->rank][0] = fixture_memory_kib("VmHWM:");
 	}
-	life_of(r)->memory_kib[r->rank][1] = memory_kib("VmHWM:");
+	life_of(r)->memory_kib[r->rank][1] = fixture_memory_kib("VmHWM:");
 	saver_destroy(saver);
 	session_close(s);
 	mesh_close(mesh);
@@ -275,11 +262,10 @@ static void export_twice(struct rank *r)
 	(void)life_step(s);
 	for (int i = 0; i < 2; i++) {
 		/* The first time the rings between the ranks are touched. */
-		FILE *peak = fopen("/proc/self/clear_refs", "we");
-		RANK_CHECK(peak != NULL && fputs("5", peak) >= 0 && fclose(peak) == 0);
-		life_of(r)->memory_kib[r->rank][0] = memory_kib("VmHWM:");
+		fixture_memory_reset();
+		life_of(r)->memory_kib[r->rank][0] = fixture_memory_kib("VmHWM:");
 		RANK_OK(session_write_model(s, job->model, &err));
-		life_of(r)->memory_kib[r->rank][1] = memory_kib("VmHWM:");
+		life_of(r)->memory_kib[r->rank][1] = fixture_memory_kib("VmHWM:");
 	}
 	session_close(s);
 	mesh_close(mesh);
