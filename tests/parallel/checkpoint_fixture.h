@@ -10,17 +10,19 @@
 #include "workers/trainer/shards.h"
 
 enum {
-	LIFE_TENSORS_MAX = 256,
-	LIFE_STATE_MAX = 1 << 20, /* bytes */
+	LIFE_TENSORS_MAX = 1024,
+	LIFE_STATE_MAX = 1 << 22, /* bytes */
+	LIFE_UNIT = 4,            /* bytes for an element of any type */
 	LIFE_STEPS_MAX = 16,
 };
 
-/* All tensors of all ranks. */
+/* All tensors of all ranks: the parameters of the whole model in its order, then as many of each
+ * other kind, of which some may be none. */
 struct life_state {
 	int count;
-	char name[LIFE_TENSORS_MAX][ENGINE_TENSOR_NAME_MAX];
+	char name[LIFE_TENSORS_MAX][ENGINE_TENSOR_NAME_MAX]; /* "": there is none */
 	int64_t at[LIFE_TENSORS_MAX + 1];
-	int64_t written; /* bytes, by all ranks together */
+	int64_t written, total; /* elements: by all ranks together, and of all tensors */
 	uint8_t bytes[LIFE_STATE_MAX];
 	struct engine_state engine;
 };
@@ -49,33 +51,53 @@ static inline struct life *life_of(struct rank *r)
 	return r->all->shared;
 }
 
-/* Each rank has its part. */
-static inline void life_collect(struct rank *r, struct engine *e, struct life_state *s)
+/* Where everything lies, on any mesh. */
+static inline void life_lay_out(const struct session *x, struct life_state *s)
 {
-	const int count = engine_tensor_count(e);
-	int64_t at = 0, written = 0;
-	RANK_CHECK(count <= LIFE_TENSORS_MAX);
-	for (int i = 0; i < count; i++) {
+	cleanup(plan_destroyp) struct plan *whole = NULL;
+	struct job_spec alone = x->spec;
+	struct err err = { 0 };
+	alone.device_count = 1;
+	alone.parallel = (struct spec_parallel){ .data = 1, .tensor = 1, .pipeline = 1 };
+	RANK_OK(plan_compile(&alone, &x->plan->dataset, &whole, &err));
+	s->count = whole->param_count * ENGINE_PART_COUNT;
+	RANK_CHECK(s->count <= LIFE_TENSORS_MAX);
+	for (int i = 0; i < s->count; i++) {
+		int64_t bytes = whole->params[i % whole->param_count].count * LIFE_UNIT;
+		s->at[i + 1] = s->at[i] + bytes;
+	}
+	RANK_CHECK(s->at[s->count] <= LIFE_STATE_MAX);
+}
+
+/* Each rank has its part. */
+static inline void life_collect(struct rank *r, const struct session *x, struct life_state *s)
+{
+	static struct life_state lies; /* the same on every rank: none waits for another */
+	lies.count = 0;
+	life_lay_out(x, &lies);
+	const int params = lies.count / ENGINE_PART_COUNT;
+	int64_t written = 0, total = 0;
+	for (int i = 0; i < engine_tensor_count(x->engine); i++) {
 		struct engine_tensor t;
-		engine_tensor_at(e, i, &t);
+		engine_tensor_at(x->engine, i, &t);
+		int slot = t.number / PLAN_BUFFERS_MAX * params + t.number % PLAN_BUFFERS_MAX;
 		int64_t unit = plan_type_bytes(t.type);
-		if (r->rank == 0) {
-			snprintf(s->name[i], sizeof(s->name[i]), "%s", t.name);
-			s->at[i] = at;
+		for (int64_t k = 0; k < t.count && t.copy == 0; k++)
+			memcpy(s->bytes + lies.at[slot] + plan_cut_at(&t.cut, t.begin + k) * LIFE_UNIT,
+				(char *)t.data + k * unit, (size_t)unit);
+		written += t.copy == 0 ? t.count : 0;
+		if (t.copy == 0 && t.count > 0 && plan_cut_at(&t.cut, t.begin) == 0) {
+			total += hf_weights_elements(&t);
+			snprintf(s->name[slot], sizeof(s->name[slot]), "%s", t.name);
 		}
-		RANK_CHECK(at + hf_weights_elements(&t) * unit <= LIFE_STATE_MAX);
-		if ((t.copy == 0) && t.count > 0) {
-			memcpy(s->bytes + at + t.begin * unit, t.data, (size_t)t.bytes);
-			written += t.bytes;
-		}
-		at += hf_weights_elements(&t) * unit;
 	}
 	__atomic_add_fetch(&s->written, written, __ATOMIC_RELAXED);
+	__atomic_add_fetch(&s->total, total, __ATOMIC_RELAXED);
 	if (r->rank != 0)
 		return;
-	s->count = count;
-	s->at[count] = at;
-	engine_state_get(e, &s->engine);
+	s->count = lies.count;
+	memcpy(s->at, lies.at, sizeof(s->at));
+	engine_state_get(x->engine, &s->engine);
 }
 
 static inline struct mesh *life_join(struct rank *r, const struct job_spec *spec)
@@ -134,7 +156,7 @@ static inline void life_train(struct rank *r, struct session *s, struct mesh *me
 	if (writes) {
 		const char *seen =
 			r->rank > 0 && job->elsewhere != NULL ? job->elsewhere : job->checkpoints;
-		life_collect(r, s->engine, &l->saved);
+		life_collect(r, s, &l->saved);
 		if (shards_are_used(&s->plan->mesh))
 			RANK_OK(shards_meet(mesh->save, seen, &model.apart, &err));
 		RANK_CHECK(model.apart == (job->elsewhere != NULL));
@@ -165,25 +187,38 @@ static inline void life_rank(struct rank *r)
 	if (!job->may_fail)
 		RANK_OK(l->code[r->rank]);
 	if (s != NULL) {
-		life_collect(r, s->engine, &l->opened);
+		life_collect(r, s, &l->opened);
 		life_train(r, s, mesh);
 	}
 	session_close(s);
 	mesh_close(mesh);
 }
 
-/* The job on so many ranks; zero is of no account for one. */
+/* The job on a mesh. */
+static inline void life_place(struct life_job *job, struct spec_parallel parallel)
+{
+	job->spec.device_count = (int)(parallel.data * parallel.tensor * parallel.pipeline);
+	job->spec.parallel = parallel;
+	job->spec.parallel.bucket_bytes = 4096;
+}
+
+static inline void life_run_on(
+	struct life_job *job, struct spec_parallel parallel, struct life *ret)
+{
+	life_place(job, parallel);
+	memset(ret, 0, sizeof(*ret));
+	fixture_run(job->spec.device_count, life_rank, job, ret);
+}
+
+/* The job on so many ranks of the data axis; zero is of no account for one. */
 static inline void life_mesh(struct life_job *job, int ranks, int zero)
 {
-	job->spec.device_count = ranks;
-	job->spec.parallel = (struct spec_parallel){ ranks, 1, 1, ranks > 1 ? zero : 0, 4096 };
+	life_place(job, (struct spec_parallel){ ranks, 1, 1, ranks > 1 ? zero : 0, 0 });
 }
 
 static inline void life_run(struct life_job *job, int ranks, int zero, struct life *ret)
 {
-	life_mesh(job, ranks, zero);
-	memset(ret, 0, sizeof(*ret));
-	fixture_run(ranks, life_rank, job, ret);
+	life_run_on(job, (struct spec_parallel){ ranks, 1, 1, ranks > 1 ? zero : 0, 0 }, ret);
 }
 
 /* The job of a case, with its files. */

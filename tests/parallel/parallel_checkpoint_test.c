@@ -2,9 +2,7 @@
  * Checkpoints of several ranks: what any number of them saved, cut in any way, any other number
  * takes up with the same bits; the model that they write is one rank's; and nothing that is torn,
  * missing or killed is taken for whole. argv: the name of one test. */
-#include "tests/parallel/checkpoint_fixture.h"
-
-#include "workers/trainer/manifest.h"
+#include "tests/parallel/checkpoint_compare.h"
 
 #include <dirent.h>
 #include <poll.h>
@@ -12,90 +10,12 @@
 #include <sys/stat.h>
 
 enum {
-	SAVERS = 4,
-	BEFORE = 3,
-	AFTER = 4,
 	SAVES = 20,
 	GROWTH_KIB_MAX = 1024,
 	KILLS = 24,
 	KILL_MS_MAX = 100,
 	KEPT = 2,
 };
-
-static struct life *first, *second;
-static char dir[64];
-static struct engine_case cases[CASES_MAX];
-static int case_count;
-
-static const char *path_of(const char *name)
-{
-	static char paths[16][FILE_PATH_MAX];
-	static int next;
-	char *path = paths[next++ % 16];
-	snprintf(path, FILE_PATH_MAX, "%s/%s", dir, name);
-	return path;
-}
-
-static const char *fresh_folder(const char *name)
-{
-	struct err err = { 0 };
-	const char *path = path_of(name);
-	assert_ok(file_remove_tree(path, &err));
-	assert_ok(file_mkdir(path, &err));
-	return path;
-}
-
-static struct job_spec spec_of(const char *name)
-{
-	for (int i = 0; i < case_count; i++)
-		if (strcmp(cases[i].name, name) == 0)
-			return cases[i].spec;
-	fail_msg("there is no case %s", name);
-	return cases[0].spec;
-}
-
-/* ------------------------------------------------------------------------------ any mesh to any */
-
-static void same_state(const char *what, const struct life_state *a, const struct life_state *b)
-{
-	assert_int_equal(a->count, b->count);
-	assert_int_equal(a->at[a->count], b->at[b->count]);
-	assert_int_equal(a->written, a->at[a->count]);
-	assert_int_equal(b->written, b->at[b->count]);
-	for (int i = 0; i < a->count; i++) {
-		assert_string_equal(a->name[i], b->name[i]);
-		if (memcmp(a->bytes + a->at[i], b->bytes + b->at[i], (size_t)(a->at[i + 1] - a->at[i])) !=
-			0)
-			fail_msg("%s: %s is not what was saved", what, a->name[i]);
-	}
-	assert_memory_equal(&a->engine, &b->engine, sizeof(a->engine));
-}
-
-static void same_losses(const char *what, const struct life *a, const struct life *b, double bound)
-{
-	for (int i = 0; i < AFTER; i++) {
-		double x = a->loss[0][i], y = b->loss[0][i];
-		if (fabs(x - y) > bound * fabs(x))
-			fail_msg("%s: loss %d is %.9g, and went on as %.9g", what, i, y, x);
-	}
-}
-
-/* All but the figures of the run, in which the plan's memory is another. */
-static void same_model(const char *what, const char *a, const char *b)
-{
-	struct manifest x, y;
-	struct err err = { 0 };
-	assert_ok(manifest_verify(a, &x, &err));
-	assert_ok(manifest_verify(b, &y, &err));
-	assert_int_equal(x.count, y.count);
-	for (int i = 0; i < x.count; i++) {
-		const struct manifest_file *f = manifest_find(&y, x.files[i].name);
-		if (f == NULL)
-			fail_msg("%s: there is no %s", what, x.files[i].name);
-		if (strcmp(f->name, "trainyard.json") != 0 && strcmp(f->sha256, x.files[i].sha256) != 0)
-			fail_msg("%s: %s is not one rank's", what, f->name);
-	}
-}
 
 /* Each stage's checkpoint goes to one rank, to the same mesh, and to others of other stages. */
 static void resume_everywhere(const char *name, struct life_job *job, int zero, double bound)
@@ -287,19 +207,6 @@ static void a_shard_that_is_torn_or_missing_is_named(void **state)
 
 /* ------------------------------------------------------------------------------ while saving */
 
-static int64_t memory_kib(const char *what)
-{
-	char line[256];
-	int64_t kib = -1;
-	FILE *file = fopen("/proc/self/status", "re");
-	RANK_CHECK(file != NULL);
-	while (fgets(line, sizeof(line), file) != NULL)
-		if (strncmp(line, what, strlen(what)) == 0)
-			kib = strtoll(line + strlen(what), NULL, 10);
-	fclose(file);
-	return kib;
-}
-
 static void save_often(struct rank *r)
 {
 	const struct life_job *job = r->all->arg;
@@ -316,9 +223,9 @@ static void save_often(struct rank *r)
 		RANK_OK(saver_begin(saver, &s->metrics, job->checkpoints, &err));
 		RANK_OK(saver_finish(saver, NULL, NULL, &err));
 		if (i == 5)
-			life_of(r)->memory_kib[r->rank][0] = memory_kib("VmHWM:");
+			life_of(r)->memory_kib[r->rank][0] = fixture_memory_kib("VmHWM:");
 	}
-	life_of(r)->memory_kib[r->rank][1] = memory_kib("VmHWM:");
+	life_of(r)->memory_kib[r->rank][1] = fixture_memory_kib("VmHWM:");
 	saver_destroy(saver);
 	session_close(s);
 	mesh_close(mesh);
@@ -355,11 +262,10 @@ static void export_twice(struct rank *r)
 	(void)life_step(s);
 	for (int i = 0; i < 2; i++) {
 		/* The first time the rings between the ranks are touched. */
-		FILE *peak = fopen("/proc/self/clear_refs", "we");
-		RANK_CHECK(peak != NULL && fputs("5", peak) >= 0 && fclose(peak) == 0);
-		life_of(r)->memory_kib[r->rank][0] = memory_kib("VmHWM:");
+		fixture_memory_reset();
+		life_of(r)->memory_kib[r->rank][0] = fixture_memory_kib("VmHWM:");
 		RANK_OK(session_write_model(s, job->model, &err));
-		life_of(r)->memory_kib[r->rank][1] = memory_kib("VmHWM:");
+		life_of(r)->memory_kib[r->rank][1] = fixture_memory_kib("VmHWM:");
 	}
 	session_close(s);
 	mesh_close(mesh);
@@ -540,21 +446,12 @@ int main(int argc, char **argv)
 		cmocka_unit_test(a_rank_killed_while_saving_leaves_whole_checkpoints),
 	};
 	size_t n = 7;
-	struct err err = { 0 };
-	first = fixture_shared(sizeof(*first));
-	second = fixture_shared(sizeof(*second));
-	case_count = case_families(cases);
+	life_start();
 	for (size_t i = 0; i < ARRAY_LEN(whole); i++)
 		tests[n++] = (struct CMUnitTest){ whole[i], one_case, NULL, NULL, whole[i] };
 	for (size_t i = 0; i < ARRAY_LEN(narrow); i++) {
 		snprintf(names[i], sizeof(names[i]), "%s-16bit", narrow[i]);
 		tests[n++] = (struct CMUnitTest){ names[i], narrow_case, NULL, NULL, narrow[i] };
 	}
-	if (argc > 1)
-		cmocka_set_test_filter(argv[1]);
-	snprintf(dir, sizeof(dir), "/tmp/trainyard-checkpoints-XXXXXX");
-	if (mkdtemp(dir) == NULL)
-		return 1;
-	int failed = _cmocka_run_group_tests("parallel_checkpoint", tests, n, NULL, NULL);
-	return file_remove_tree(dir, &err) < 0 ? 1 : failed;
+	return life_main("parallel_checkpoint", tests, n, argc, argv);
 }

@@ -117,6 +117,7 @@ struct engine_tensor {
 	const char *dtype; /* as safetensors has it: "F32", "BF16", "F16" */
 	enum plan_type type;
 	enum plan_role role;
+	int number; /* among all of the model, whatever of it a rank has; ascending, with gaps */
 	int rank;
 	int64_t shape[PLAN_RANK_MAX]; /* of the whole */
 	/* The elements that this rank keeps: [begin, begin + count) of those that cut takes from the
@@ -124,7 +125,9 @@ struct engine_tensor {
 	struct plan_cut cut;
 	int64_t begin, count;
 	int64_t bytes;
-	/* So many ranks keep these elements, with the same bits; this is copy `copy` of them. */
+	/* So many ranks of its stage keep these elements, with the same bits; this is copy `copy` of
+	 * them. Beyond them where an earlier stage has the tensor too, maybe cut at other places: that
+	 * one's are saved. */
 	int copies, copy;
 	void *data;
 };

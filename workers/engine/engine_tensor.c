@@ -83,9 +83,11 @@ int engine_tensor_prepare(struct engine *e, struct err *err)
 		for (int i = 0; i < p->param_count; i++) {
 			struct engine_piece piece = engine_piece_of(p, i, (enum engine_part)part);
 			if (piece.buffer >= 0)
-				e->slots[e->slot_count++] = (struct engine_slot){
-					.kind = kind[part], .prefix = prefix[part], .param = i, .piece = piece
-				};
+				e->slots[e->slot_count++] = (struct engine_slot){ .kind = kind[part],
+					.prefix = prefix[part],
+					.param = i,
+					.number = part * PLAN_BUFFERS_MAX + p->params[i].number,
+					.piece = piece };
 		}
 	return 0;
 }
@@ -103,8 +105,11 @@ static void count_copies(
 	const struct plan_mesh *m = &plan->mesh;
 	bool whole = p->cut.run == p->cut.period, shared = p->bucket < 0;
 	int tensor = whole ? m->tensor : 1, data = shared ? m->data : 1;
+	/* The embedding, of which a later stage has a copy as its head. */
+	bool again = m->pipeline_rank > 0 && p->number == 0;
 	ret->copies = tensor * data;
-	ret->copy = (shared ? m->data_rank : 0) * tensor + (whole ? m->tensor_rank : 0);
+	ret->copy = (shared ? m->data_rank : 0) * tensor + (whole ? m->tensor_rank : 0) +
+		(again ? ret->copies : 0);
 }
 
 void engine_tensor_at(struct engine *e, int i, struct engine_tensor *ret)
@@ -117,6 +122,7 @@ void engine_tensor_at(struct engine *e, int i, struct engine_tensor *ret)
 		.dtype = dtype[type],
 		.type = type,
 		.role = p->role,
+		.number = s->number,
 		.rank = p->rank,
 		.begin = s->piece.begin,
 		.count = s->piece.count,

@@ -60,13 +60,20 @@ static int keep_statistics(struct checkpoint *c, struct err *err)
 	return 0;
 }
 
+/* What this rank writes, or sends for another to write. */
+static const struct hf_weights *written(const struct checkpoint *c)
+{
+	return c->gather != NULL ? gather_tensors(c->gather) : &c->weights;
+}
+
 static int list_optimizer(struct checkpoint *c, struct err *err)
 {
-	c->list = calloc((size_t)c->weights.count + 1, sizeof(*c->list));
+	const struct hf_weights *w = written(c);
+	c->list = calloc((size_t)w->count + 1, sizeof(*c->list));
 	if (c->list == NULL)
 		return err_set(err, ERR_NO_MEMORY, NULL, "no memory to list the optimizer's tensors");
-	for (int i = 0; i < c->weights.count; i++) {
-		const struct engine_tensor *t = &c->weights.list[i];
+	for (int i = 0; i < w->count; i++) {
+		const struct engine_tensor *t = &w->list[i];
 		if (t->kind == ENGINE_PARAMETER)
 			continue;
 		struct safetensors_tensor *s = &c->list[c->list_count++];
@@ -95,7 +102,7 @@ int checkpoint_create(const struct hf_model *m, struct checkpoint **ret, struct 
 	if (rc == 0 && c->others != NULL && m->apart)
 		rc = gather_create(m->mesh, &c->weights, &c->gather, err);
 	if (rc == 0 && c->others != NULL && !m->apart)
-		rc = shards_list(&c->weights, place, m->spec->lora.rank > 0, &c->list, &c->list_count, err);
+		rc = shards_list(&c->weights, m->spec->lora.rank > 0, &c->list, &c->list_count, err);
 	else if (rc == 0)
 		rc = list_optimizer(c, err);
 	if (rc < 0)
@@ -175,7 +182,7 @@ static int next_bytes(
 	void *ctx, int i, int64_t at, const void **ret, int64_t *ret_bytes, struct err *err)
 {
 	const struct checkpoint *c = ctx;
-	int first = c->weights.count - c->list_count; /* parameters come before all else */
+	int first = written(c)->count - c->list_count; /* parameters come before all else */
 	if (c->gather != NULL)
 		return gather_next(c->gather, first + i, at, ret, ret_bytes, err);
 	*ret = (const char *)c->list[i].data + at;
@@ -198,7 +205,8 @@ static int send_files(struct checkpoint *c, struct err *err)
 {
 	int64_t batches = hf_model_batches(&c->model, c->state.step);
 	int rc = hf_model_weights(&c->model, &c->weights, batches, c->gather, NULL, err);
-	for (int i = c->weights.count - c->list_count; i < c->weights.count && rc == 0; i++)
+	const int count = written(c)->count;
+	for (int i = count - c->list_count; i < count && rc == 0; i++)
 		rc = gather_send(c->gather, i, err);
 	return rc;
 }

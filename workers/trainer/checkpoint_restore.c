@@ -7,12 +7,41 @@
 #include "workers/trainer/agree.h"
 #include "workers/trainer/safetensors.h"
 #include "workers/trainer/shards.h"
+#include "workers/trainer/span.h"
 
 #include <float.h>
 #include <stdio.h>
 #include <string.h>
 
 enum { STATE_BYTES_MAX = 64 * 1024 };
+
+static int copy_exactly(
+	const struct safetensors_tensor *s, const struct engine_tensor *t, struct err *err)
+{
+	const int64_t total = hf_weights_elements(t);
+	const struct span kept = span_of(t), whole = span_stretch(total, 0, total);
+	enum half_type type;
+	if (strcmp(s->dtype, t->dtype) != 0 || !half_type_of(s->dtype, &type) || s->rank != t->rank ||
+		memcmp(s->shape, t->shape, sizeof(t->shape[0]) * (size_t)t->rank) != 0)
+		return err_set(err, ERR_INVALID_DATA, t->name,
+			"optimizer.safetensors: the type or shape of %s is not the model's", t->name);
+	span_copy(&kept, type, t->data, &whole, type, s->data);
+	return 0;
+}
+
+static int check_known(const struct hf_weights *w, const struct safetensors *file, struct err *err)
+{
+	for (int k = 0; k < safetensors_count(file); k++) {
+		const char *name = safetensors_at(file, k)->name;
+		bool known = hf_weights_elsewhere(w, name);
+		for (int i = 0; i < w->count && !known; i++)
+			known = w->list[i].kind != ENGINE_PARAMETER && strcmp(w->list[i].name, name) == 0;
+		if (!known)
+			return err_set(err, ERR_INVALID_DATA, name,
+				"optimizer.safetensors has the tensor %s, which the model does not have", name);
+	}
+	return 0;
+}
 
 /* Moments and averages, exactly as they were. */
 static int restore_optimizer(const struct hf_weights *w, const char *dir, struct err *err)
@@ -23,9 +52,7 @@ static int restore_optimizer(const struct hf_weights *w, const char *dir, struct
 	int rc = file_join(path, dir, name, err), wanted = 0;
 	if (rc == 0)
 		rc = safetensors_open(path, &file, err);
-	if (rc < 0)
-		return rc;
-	for (int i = 0; i < w->count; i++) {
+	for (int i = 0; i < w->count && rc == 0; i++) {
 		const struct engine_tensor *t = &w->list[i];
 		if (t->kind == ENGINE_PARAMETER)
 			continue;
@@ -33,18 +60,9 @@ static int restore_optimizer(const struct hf_weights *w, const char *dir, struct
 		const struct safetensors_tensor *s = safetensors_find(file, t->name);
 		if (s == NULL)
 			return err_set(err, ERR_INVALID_DATA, t->name, "%s lacks the tensor %s", name, t->name);
-		if (strcmp(s->dtype, t->dtype) != 0 || s->rank != t->rank ||
-			memcmp(s->shape, t->shape, sizeof(t->shape[0]) * (size_t)t->rank) != 0)
-			return err_set(err, ERR_INVALID_DATA, t->name,
-				"%s: the type or shape of %s is not the model's", name, t->name);
-		if (t->count > 0)
-			memcpy(t->data, (const char *)s->data + t->begin * plan_type_bytes(t->type),
-				(size_t)t->bytes);
+		rc = copy_exactly(s, t, err);
 	}
-	if (safetensors_count(file) != wanted)
-		return err_set(err, ERR_INVALID_DATA, NULL, "%s has %d tensors, the model needs %d", name,
-			safetensors_count(file), wanted);
-	return 0;
+	return rc < 0 || safetensors_count(file) == wanted ? rc : check_known(w, file, err);
 }
 
 static int read_state(
@@ -127,7 +145,7 @@ static int restore_shards(const struct hf_weights *w, const char *dir, const str
 	for (int i = 0; i < w->count && rc == 0; i++)
 		if (shards_include(&w->list[i], lora))
 			rc = shards_load(s, &w->list[i], err);
-	return rc < 0 ? rc : shards_check_used(s, err);
+	return rc < 0 ? rc : shards_check_used(s, w, err);
 }
 
 static int restore_files(
@@ -138,12 +156,12 @@ static int restore_files(
 }
 
 /* What this rank keeps, and the state. */
-static int restore(struct engine *e, const struct job_spec *spec, const char *dir,
-	const struct manifest *m, struct engine_state *state, struct summary_metrics *metrics,
-	struct err *err)
+static int restore(struct engine *e, struct mesh *mesh, const struct job_spec *spec,
+	const char *dir, const struct manifest *m, struct engine_state *state,
+	struct summary_metrics *metrics, struct err *err)
 {
 	cleanup(hf_weights_finish) struct hf_weights w = { 0 };
-	int rc = hf_weights_of(e, &w, err);
+	int rc = hf_weights_of_rank(e, mesh, &w, err);
 	if (rc == 0)
 		rc = shards_count(m) > 0 ? restore_shards(&w, dir, m, spec->lora.rank > 0, err)
 								 : restore_files(&w, spec, dir, err);
@@ -165,7 +183,7 @@ int checkpoint_restore(struct engine *e, struct mesh *mesh, const struct job_spe
 	int rc = verify(dir, mesh, hf_model_stem(spec), &manifest, err);
 	if (rc < 0)
 		return rc;
-	rc = restore(e, spec, dir, &manifest, &state, &metrics, err);
+	rc = restore(e, mesh, spec, dir, &manifest, &state, &metrics, err);
 	rc = agree_on(mesh != NULL ? mesh->save : NULL, rc, err);
 	if (rc == 0)
 		rc = engine_parameters_changed(e, err);

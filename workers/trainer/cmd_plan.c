@@ -50,6 +50,10 @@ static int run(void *ctx, struct err *err)
 		return err_set(err, ERR_MISSING_FIELD, "SPEC.json", "a spec is needed: plan SPEC.json");
 	char why[SPEC_FILE_WHY_MAX];
 	int rc = spec_file_read_why(c->spec_path, c->init_dir, &spec, why, err);
+	if (rc == 0 && c->parameters) { /* the whole model's, of which a rank may have a part */
+		spec.device_count = 1;
+		spec.parallel = (struct spec_parallel){ .data = 1, .tensor = 1, .pipeline = 1 };
+	}
 	if (rc == 0)
 		rc = plan_compile(&spec, NULL, &plan, err);
 	if (rc < 0)

@@ -6,11 +6,15 @@
 
 #include <string.h>
 
+static const char *const words[] = { [HALF_F32] = "F32", [HALF_BF16] = "BF16", [HALF_F16] = "F16" };
+
+const char *half_word(enum half_type type)
+{
+	return words[type];
+}
+
 bool half_type_of(const char *dtype, enum half_type *ret)
 {
-	static const char *const words[] = {
-		[HALF_F32] = "F32", [HALF_BF16] = "BF16", [HALF_F16] = "F16"
-	};
 	for (int i = 0; i <= HALF_F16; i++)
 		if (strcmp(dtype, words[i]) == 0) {
 			*ret = (enum half_type)i;

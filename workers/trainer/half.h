@@ -10,6 +10,7 @@ enum half_type { HALF_F32, HALF_BF16, HALF_F16 };
 
 /* The safetensors word of a type; false when it is none of the three. */
 bool half_type_of(const char *dtype, enum half_type *ret);
+const char *half_word(enum half_type type);
 
 /* Of one element. */
 static inline int64_t half_bytes(enum half_type type)

@@ -145,7 +145,7 @@ static int read_with(struct engine *e, struct mesh *mesh, const struct job_spec 
 	struct err *err)
 {
 	cleanup(hf_weights_finish) struct hf_weights w = { 0 };
-	int rc = hf_weights_of(e, &w, err);
+	int rc = hf_weights_of_rank(e, mesh, &w, err);
 	if (rc == 0)
 		rc = read(&w, spec, dir, err);
 	rc = agree_on(mesh != NULL ? mesh->save : NULL, rc, err);

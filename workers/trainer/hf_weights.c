@@ -27,8 +27,8 @@ int hf_weights_of(struct engine *e, struct hf_weights *ret, struct err *err)
 void hf_weights_finish(struct hf_weights *w)
 {
 	free(w->list);
-	w->list = NULL;
-	w->count = 0;
+	free(w->elsewhere);
+	*w = (struct hf_weights){ 0 };
 }
 
 int64_t hf_weights_elements(const struct engine_tensor *t)
@@ -248,7 +248,7 @@ int hf_weights_write(const struct hf_weights *w, const char *stem,
 	const struct hf_weights_options *o, struct folder *f, struct err *err)
 {
 	cleanup(set_finish) struct set s = { 0 };
-	int rc = collect(w, o, &s, err);
+	int rc = collect(o->gather != NULL ? gather_tensors(o->gather) : w, o, &s, err);
 	if (rc < 0)
 		return rc;
 	if (f == NULL)

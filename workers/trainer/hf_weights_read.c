@@ -3,9 +3,9 @@
 #include "workers/trainer/hf_weights.h"
 
 #include "core/json/reader.h"
-#include "workers/trainer/half.h"
 #include "workers/trainer/safetensors.h"
 #include "workers/trainer/shards.h"
+#include "workers/trainer/span.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -81,6 +81,14 @@ static int find_any_prefix(const struct load *l, const char *name)
 	return find(l, full);
 }
 
+/* Another rank reads it. */
+static bool is_elsewhere(const struct load *l, const char *name)
+{
+	char full[SAFETENSORS_NAME_MAX + 16];
+	snprintf(full, sizeof(full), "%s%s", family_prefix(l), name);
+	return hf_weights_elsewhere(l->w, name) || (!l->adapters && hf_weights_elsewhere(l->w, full));
+}
+
 static const char *shape_text(int rank, const int64_t *shape, char ret[static SHAPE_TEXT_MAX])
 {
 	size_t used = (size_t)snprintf(ret, SHAPE_TEXT_MAX, "[");
@@ -89,6 +97,12 @@ static const char *shape_text(int rank, const int64_t *shape, char ret[static SH
 			ret + used, SHAPE_TEXT_MAX - used, "%s%lld", d > 0 ? ", " : "", (long long)shape[d]);
 	snprintf(ret + used, SHAPE_TEXT_MAX - used, "]");
 	return ret;
+}
+
+static struct span whole_of(const struct engine_tensor *t)
+{
+	int64_t total = hf_weights_elements(t);
+	return span_stretch(total, 0, total);
 }
 
 static int copy(struct load *l, const char *file, const struct safetensors_tensor *s, int i)
@@ -109,7 +123,8 @@ static int copy(struct load *l, const char *file, const struct safetensors_tenso
 	if (l->loaded[i])
 		return err_set(
 			l->err, ERR_INVALID_DATA, s->name, "%s: %s is there a second time", file, s->name);
-	half_convert(t->count, from, (const char *)s->data + t->begin * half_bytes(from), to, t->data);
+	const struct span kept = span_of(t), whole = whole_of(t);
+	span_copy(&kept, to, t->data, &whole, from, s->data);
 	l->loaded[i] = true;
 	return 0;
 }
@@ -132,7 +147,7 @@ static int read_tensor(struct load *l, const char *file, const struct safetensor
 	int i = find_any_prefix(l, s->name), rc = check_index(l, file, s->name);
 	if (rc < 0 || i >= 0)
 		return rc < 0 ? rc : copy(l, file, s, i);
-	if (!l->adapters && is_buffer(l, s->name))
+	if ((!l->adapters && is_buffer(l, s->name)) || is_elsewhere(l, s->name))
 		return 0;
 	if (!l->adapters && l->model->tied && strcmp(s->name, "lm_head.weight") == 0) {
 		snprintf(l->head_file, sizeof(l->head_file), "%s", file);
@@ -258,34 +273,43 @@ static int check_complete(const struct load *l)
 		missing > 1 ? " and others" : "");
 }
 
+/* The same numbers, run by run. */
+static bool is_equal(const struct engine_tensor *t, const struct safetensors_tensor *s)
+{
+	const struct span kept = span_of(t), whole = whole_of(t);
+	struct span_run run = { 0 };
+	enum half_type from, to;
+	char block[HEAD_BLOCK * 4];
+	if (s->rank != t->rank || !half_type_of(s->dtype, &from) || !half_type_of(t->dtype, &to) ||
+		memcmp(s->shape, t->shape, sizeof(t->shape[0]) * (size_t)t->rank) != 0)
+		return false;
+	while (span_next(&kept, &whole, &run)) {
+		run.count = run.count < HEAD_BLOCK ? run.count : HEAD_BLOCK;
+		half_convert(run.count, from, (const char *)s->data + run.b * half_bytes(from), to, block);
+		if (memcmp(block, (const char *)t->data + run.a * half_bytes(to),
+				(size_t)(run.count * half_bytes(to))) != 0)
+			return false;
+	}
+	return true;
+}
+
 /* The engine has one matrix for both; a file whose two differ is another kind of model. Each rank
  * compares what it keeps. */
 static int check_head(struct load *l)
 {
 	cleanup(safetensors_closep) struct safetensors *s = NULL;
-	enum half_type from, to;
-	if (l->head_file[0] == '\0')
+	int embedding = find(l, embedding_name(l));
+	if (l->head_file[0] == '\0' || embedding < 0)
 		return 0;
-	const struct engine_tensor *t = &l->w->list[find(l, embedding_name(l))];
 	int rc = open_file(l, l->head_file, &s);
 	if (rc < 0)
 		return rc;
 	const struct safetensors_tensor *head = safetensors_find(s, l->head_name);
-	bool same = head != NULL && head->rank == t->rank && half_type_of(head->dtype, &from) &&
-		half_type_of(t->dtype, &to) &&
-		memcmp(head->shape, t->shape, sizeof(t->shape[0]) * (size_t)t->rank) == 0;
-	char block[HEAD_BLOCK * 4];
-	for (int64_t at = 0, n = 0; same && at < t->count; at += n) {
-		n = t->count - at < HEAD_BLOCK ? t->count - at : HEAD_BLOCK;
-		half_convert(
-			n, from, (const char *)head->data + (t->begin + at) * half_bytes(from), to, block);
-		same = memcmp(block, (const char *)t->data + at * half_bytes(to),
-				   (size_t)(n * half_bytes(to))) == 0;
-	}
-	return same ? 0
-				: err_set(l->err, ERR_INVALID_DATA, l->head_name,
-					  "%s: %s is not the embedding, but the model's head is tied to it",
-					  l->head_file, l->head_name);
+	if (head != NULL && is_equal(&l->w->list[embedding], head))
+		return 0;
+	return err_set(l->err, ERR_INVALID_DATA, l->head_name,
+		"%s: %s is not the embedding, but the model's head is tied to it", l->head_file,
+		l->head_name);
 }
 
 int hf_weights_read(const struct hf_weights *w, const char *dir, const char *stem,

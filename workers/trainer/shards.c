@@ -12,9 +12,11 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { SHARE_BYTES_MIN = 256 * 1024 }; /* of a tensor that is written in parts */
+
 bool shards_are_used(const struct plan_mesh *place)
 {
-	return place->zero > 0 && place->data > 1;
+	return (place->zero > 0 && place->data > 1) || place->tensor > 1 || place->pipeline > 1;
 }
 
 void shards_name(int rank, int size, char ret_name[static MANIFEST_NAME_MAX])
@@ -27,49 +29,54 @@ bool shards_include(const struct engine_tensor *t, bool lora)
 	return t->kind != ENGINE_PARAMETER || hf_weights_is_adapter(t->name) == lora;
 }
 
-static void put_piece(const struct engine_tensor *t, struct safetensors_tensor *s)
+/* A rank's share of what several have: large tensors in parts, so that each writes as much, small
+ * ones whole, in turns; nothing of what an earlier stage has too. Follows from the tensor alone,
+ * since ranks that share one may not share the next. */
+static void share_of(const struct engine_tensor *t, int64_t *ret_begin, int64_t *ret_count)
 {
-	snprintf(s->name, sizeof(s->name), "%s", t->name);
-	snprintf(s->dtype, sizeof(s->dtype), "%s", t->dtype);
-	s->rank = 1;
-	s->shape[0] = t->count;
-	s->bytes = t->bytes;
-	s->data = t->data;
-	size_t used = (size_t)snprintf(s->note, sizeof(s->note), "%" PRId64, t->begin);
+	const int n = t->copies;
+	bool parts = t->bytes >= SHARE_BYTES_MIN && t->copy < n;
+	*ret_begin = parts ? t->count / n * t->copy : 0;
+	*ret_count = t->number % n == t->copy ? t->count : 0;
+	if (parts)
+		*ret_count = t->copy == n - 1 ? t->count - *ret_begin : t->count / n;
+}
+
+static void put_place(const struct engine_tensor *t, int64_t begin, struct safetensors_tensor *s)
+{
+	const struct plan_cut *c = &t->cut;
+	size_t used = (size_t)snprintf(s->note, sizeof(s->note), "%" PRId64, begin);
 	for (int d = 0; d < t->rank; d++)
 		used += (size_t)snprintf(s->note + used, sizeof(s->note) - used, "%s%" PRId64,
 			d == 0 ? " of " : "x", t->shape[d]);
+	if (c->run != c->period)
+		snprintf(s->note + used, sizeof(s->note) - used, " cut %" PRId64 "/%" PRId64 "+%" PRId64,
+			c->run, c->period, c->first);
 }
 
-/* Bytes of what every rank has and one has to write. */
-static int64_t alike_bytes(const struct hf_weights *w, bool lora)
+static bool put_piece(const struct engine_tensor *t, struct safetensors_tensor *s)
 {
-	int64_t bytes = 0;
-	for (int i = 0; i < w->count; i++)
-		if (w->list[i].copies > 1 && shards_include(&w->list[i], lora))
-			bytes += w->list[i].bytes;
-	return bytes;
+	int64_t begin = 0, unit = plan_type_bytes(t->type);
+	share_of(t, &begin, &s->shape[0]);
+	snprintf(s->name, sizeof(s->name), "%s", t->name);
+	snprintf(s->dtype, sizeof(s->dtype), "%s", t->dtype);
+	s->rank = 1;
+	s->bytes = s->shape[0] * unit;
+	s->data = (const char *)t->data + begin * unit;
+	put_place(t, t->begin + begin, s);
+	return s->shape[0] > 0;
 }
 
-int shards_list(const struct hf_weights *w, const struct plan_mesh *place, bool lora,
-	struct safetensors_tensor **ret, int *ret_count, struct err *err)
+int shards_list(const struct hf_weights *w, bool lora, struct safetensors_tensor **ret,
+	int *ret_count, struct err *err)
 {
-	const int rank = plan_mesh_rank(place), size = plan_mesh_size(place);
-	double total = (double)alike_bytes(w, lora), before = 0;
 	struct safetensors_tensor *list = calloc((size_t)w->count + 1, sizeof(*list));
 	int count = 0;
 	if (list == NULL)
 		return err_set(err, ERR_NO_MEMORY, NULL, "no memory to list %d tensors", w->count);
-	for (int i = 0; i < w->count; i++) {
-		const struct engine_tensor *t = &w->list[i];
-		if (!shards_include(t, lora))
-			continue;
-		/* The same sum on every rank: each takes the tensors that begin in its part of it. */
-		bool mine = t->copies == 1 || (int)(before / total * size) == rank;
-		before += t->copies > 1 ? (double)t->bytes : 0;
-		if (mine && t->count > 0)
-			put_piece(t, &list[count++]);
-	}
+	for (int i = 0; i < w->count; i++)
+		if (shards_include(&w->list[i], lora) && put_piece(&w->list[i], &list[count]))
+			count++;
 	*ret = list;
 	*ret_count = count;
 	return 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A checkpoint's tensors where ranks keep a part of the state each (ZeRO): a safetensors file of
- * every rank, with what it keeps. A piece is a vector under the tensor's name; the file's metadata
- * say under that name where it belongs: "<first element> of <shape>", as "4096 of 768x768". Read
- * back by any number of ranks, cut in any way. Used by the checkpoint and hf files. */
+ * A checkpoint's tensors where no rank has the whole model: a safetensors file of every rank, with
+ * what it keeps. A piece is a vector under the tensor's name, and the file's metadata say under
+ * that name where it belongs (below). Read back by any number of ranks, cut in any way. Used by the
+ * checkpoint and hf files. */
 #pragma once
 
 #include "core/base/attr.h"
@@ -15,16 +15,21 @@
 
 #include <stdbool.h>
 
-/* The ranks of this place keep a part each. */
+/* "<first element> of <shape>", as "4096 of 768x768": a stretch of the tensor. Where ranks keep
+ * columns, heads or rows of it, also how: "4096 of 768x2304 cut 768/2304+0" has elements 4096 and
+ * on of those that are left when 768 of every 2304 are taken, from element 0 of each. All pieces of
+ * a tensor agree on the period, lie beside one another in it, and make up the whole once. */
+
+/* The ranks of this place keep a part of the model each. */
 bool shards_are_used(const struct plan_mesh *place);
 /* Of so many ranks: "shard-00002-of-00004.safetensors" for rank 1. */
 void shards_name(int rank, int size, char ret_name[static MANIFEST_NAME_MAX]);
 /* Part of what a checkpoint has: not the base that adapters (lora) leave as it is. */
 bool shards_include(const struct engine_tensor *t, bool lora);
-/* What the rank of this place writes: its pieces, and its part of what all ranks have alike, so
+/* What a rank that has w writes: what it alone keeps, and its share of what several keep alike, so
  * that the ranks together write everything once. The data point where w's do. free() it. */
-int shards_list(const struct hf_weights *w, const struct plan_mesh *place, bool lora,
-	struct safetensors_tensor **ret, int *ret_count, struct err *err) must_check;
+int shards_list(const struct hf_weights *w, bool lora, struct safetensors_tensor **ret,
+	int *ret_count, struct err *err) must_check;
 
 /* Whether all ranks of the group see one and the same folder under that path, which each of them
  * has made: several machines may have one each. All ranks call it. */
@@ -42,5 +47,6 @@ void shards_closep(struct shards **s);
 /* Fills what t keeps; the bits as they were, or, of weights, converted to t's type. Reads no other
  * bytes. INVALID_DATA unless the pieces make up exactly a tensor of t's shape. */
 int shards_load(struct shards *s, const struct engine_tensor *t, struct err *err) must_check;
-/* INVALID_DATA when there is a tensor that nobody has asked for. */
-int shards_check_used(const struct shards *s, struct err *err) must_check;
+/* INVALID_DATA when there is a tensor that this rank has not asked for, unless another has it. */
+int shards_check_used(
+	const struct shards *s, const struct hf_weights *w, struct err *err) must_check;

@@ -3,7 +3,7 @@
 #include "workers/trainer/shards.h"
 
 #include "core/base/file.h"
-#include "workers/trainer/half.h"
+#include "workers/trainer/span.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@ struct piece {
 	bool used;
 	int rank; /* of the tensor that it is a piece of */
 	int64_t shape[PLAN_RANK_MAX];
-	int64_t begin, count;
+	struct span span;
 };
 
 struct shards {
@@ -41,36 +41,63 @@ int shards_count(const struct manifest *m)
 	return 0;
 }
 
-/* "4096 of 768x768" */
-static bool parse_place(const struct safetensors_tensor *t, struct piece *p)
+/* A number and what must follow it. */
+static bool take(const char **at, const char *then, int64_t *ret)
 {
-	const char *at = t->note;
 	char *end = NULL;
-	int64_t total = 1;
-	p->begin = strtoll(at, &end, 10);
-	if (end == at || strncmp(end, " of ", 4) != 0 || t->rank != 1)
+	*ret = strtoll(*at, &end, 10);
+	if (end == *at || *ret < 0 || strncmp(end, then, strlen(then)) != 0)
 		return false;
-	for (at = end + 4; p->rank < PLAN_RANK_MAX; at = end + 1) {
-		int64_t n = strtoll(at, &end, 10);
-		if (end == at || n < 1 || __builtin_mul_overflow(total, n, &total))
+	*at = end + strlen(then);
+	return true;
+}
+
+static bool parse_shape(const char **at, struct piece *p, int64_t *ret_total)
+{
+	int64_t total = 1;
+	bool more = true;
+	while (more && p->rank < PLAN_RANK_MAX) {
+		int64_t n = 0;
+		more = take(at, "x", &n);
+		if ((!more && !take(at, "", &n)) || n < 1 || __builtin_mul_overflow(total, n, &total))
 			return false;
 		p->shape[p->rank++] = n;
-		if (*end != 'x')
-			break;
 	}
-	p->count = t->shape[0];
-	return *end == '\0' && p->begin >= 0 && p->count >= 1 && p->count <= total &&
-		p->begin <= total - p->count;
+	*ret_total = total;
+	return !more;
+}
+
+/* "4096 of 768x2304", and maybe " cut 768/2304+0" */
+static bool parse_place(const struct safetensors_tensor *t, struct piece *p)
+{
+	static const char cut[] = " cut ";
+	const char *at = t->note;
+	struct span *s = &p->span;
+	int64_t total = 0;
+	if (t->rank != 1 || !take(&at, " of ", &s->begin) || !parse_shape(&at, p, &total))
+		return false;
+	s->cut = plan_cut_none(total);
+	if (strncmp(at, cut, sizeof(cut) - 1) == 0) {
+		struct plan_cut *c = &s->cut;
+		at += sizeof(cut) - 1;
+		if (!take(&at, "/", &c->run) || !take(&at, "+", &c->period) || !take(&at, "", &c->first))
+			return false;
+		if (c->run < 1 || c->period < c->run || c->first > c->period - c->run ||
+			total % c->period != 0)
+			return false;
+	}
+	int64_t kept = total / s->cut.period * s->cut.run;
+	s->count = t->shape[0];
+	return *at == '\0' && s->count >= 1 && s->count <= kept && s->begin <= kept - s->count;
 }
 
 static int by_place(const void *a, const void *b)
 {
 	const struct piece *x = a, *y = b;
 	int order = strcmp(x->from->name, y->from->name);
-	if (order != 0)
-		return order;
-	return x->begin != y->begin ? (x->begin > y->begin) - (x->begin < y->begin)
-								: (x->file > y->file) - (x->file < y->file);
+	if (order == 0)
+		order = span_compare(&x->span, &y->span);
+	return order != 0 ? order : (x->file > y->file) - (x->file < y->file);
 }
 
 static int list_pieces(struct shards *s, struct err *err)
@@ -158,71 +185,86 @@ static int first_of(const struct shards *s, const char *name)
 	return low;
 }
 
-static int check_piece(const struct shards *s, const struct piece *p, const struct engine_tensor *t,
-	int64_t at, struct err *err)
+static int check_kind(
+	const struct shards *s, const struct piece *p, const struct engine_tensor *t, struct err *err)
 {
-	const char *file = s->names[p->file];
 	enum half_type type;
 	bool readable = t->kind == ENGINE_PARAMETER ? half_type_of(p->from->dtype, &type)
 												: strcmp(p->from->dtype, t->dtype) == 0;
-	if (!readable || p->rank != t->rank ||
-		memcmp(p->shape, t->shape, sizeof(t->shape[0]) * (size_t)t->rank) != 0)
-		return err_set(err, ERR_INVALID_DATA, t->name,
-			"%s: the type or shape of %s is not the model's", file, t->name);
-	if (p->begin < at)
-		return err_set(err, ERR_INVALID_DATA, t->name,
-			"%s has element %lld of %s, and another piece has it too", file, (long long)p->begin,
-			t->name);
-	if (p->begin > at)
-		return err_set(err, ERR_INVALID_DATA, t->name,
-			"%s goes on with element %lld of %s, and none has those from %lld on", file,
-			(long long)p->begin, t->name, (long long)at);
-	return 0;
+	if (readable && p->rank == t->rank &&
+		memcmp(p->shape, t->shape, sizeof(t->shape[0]) * (size_t)t->rank) == 0)
+		return 0;
+	return err_set(err, ERR_INVALID_DATA, t->name, "%s: the type or shape of %s is not the model's",
+		s->names[p->file], t->name);
 }
 
-/* What the piece has of the elements that t keeps. */
-static void copy(const struct piece *p, const struct engine_tensor *t)
+/* The next of the pieces that together make up t. */
+static int check_place(const struct shards *s, const struct piece *p, const struct engine_tensor *t,
+	struct span_tiling *tiling, struct err *err)
 {
-	int64_t begin = p->begin > t->begin ? p->begin : t->begin;
-	int64_t end = p->begin + p->count;
-	enum half_type from = HALF_F32, to = HALF_F32;
-	if (end > t->begin + t->count)
-		end = t->begin + t->count;
-	if (begin >= end || !half_type_of(p->from->dtype, &from) || !half_type_of(t->dtype, &to))
-		return;
-	half_convert(end - begin, from,
-		(const char *)p->from->data + (begin - p->begin) * half_bytes(from), to,
-		(char *)t->data + (begin - t->begin) * half_bytes(to));
+	const char *file = s->names[p->file];
+	int64_t total = hf_weights_elements(t);
+	int64_t missing = span_missing(tiling, total);
+	int64_t element = plan_cut_at(&p->span.cut, p->span.begin);
+	switch (span_add(tiling, &p->span, total)) {
+	case SPAN_FITS: return 0;
+	case SPAN_OVERLAPS:
+		return err_set(err, ERR_INVALID_DATA, t->name,
+			"%s has element %lld of %s, and another piece has it too", file, (long long)element,
+			t->name);
+	case SPAN_LEAVES_GAP:
+		return err_set(err, ERR_INVALID_DATA, t->name,
+			"%s goes on with element %lld of %s, and none has those from %lld on", file,
+			(long long)element, t->name, (long long)missing);
+	case SPAN_OF_ANOTHER_CUT: break;
+	}
+	return err_set(err, ERR_INVALID_DATA, t->name,
+		"%s has a piece of %s that is cut as no other is: \"%s\"", file, t->name, p->from->note);
+}
+
+static int load_piece(const struct piece *p, const struct engine_tensor *t, struct err *err)
+{
+	const struct span to = span_of(t);
+	enum half_type from_type, to_type;
+	if (!half_type_of(p->from->dtype, &from_type) || !half_type_of(t->dtype, &to_type))
+		return err_set(err, ERR_INTERNAL, t->name, "%s is no float", t->name);
+	span_copy(&to, to_type, t->data, &p->span, from_type, p->from->data);
+	return 0;
 }
 
 int shards_load(struct shards *s, const struct engine_tensor *t, struct err *err)
 {
 	const int64_t total = hf_weights_elements(t);
-	int64_t at = 0;
+	struct span_tiling tiling = { 0 };
 	for (int i = first_of(s, t->name); i < s->count; i++) {
 		struct piece *p = &s->pieces[i];
 		if (strcmp(p->from->name, t->name) != 0)
 			break;
-		int rc = check_piece(s, p, t, at, err);
+		int rc = check_kind(s, p, t, err);
+		if (rc == 0)
+			rc = check_place(s, p, t, &tiling, err);
+		if (rc == 0)
+			rc = load_piece(p, t, err);
 		if (rc < 0)
 			return rc;
-		copy(p, t);
 		p->used = true;
-		at += p->count;
 	}
-	if (at != total)
+	if (!span_is_whole(&tiling, total))
 		return err_set(err, ERR_INVALID_DATA, t->name,
-			"the %d shards have %lld of the %lld elements of %s", s->file_count, (long long)at,
-			(long long)total, t->name);
+			"the %d shards have %lld of the %lld elements of %s, and not element %lld",
+			s->file_count, (long long)tiling.count, (long long)total, t->name,
+			(long long)span_missing(&tiling, total));
 	return 0;
 }
 
-int shards_check_used(const struct shards *s, struct err *err)
+int shards_check_used(const struct shards *s, const struct hf_weights *w, struct err *err)
 {
-	for (int i = 0; i < s->count; i++)
-		if (!s->pieces[i].used)
-			return err_set(err, ERR_INVALID_DATA, s->pieces[i].from->name,
-				"%s has the tensor %s, which the model does not have", s->names[s->pieces[i].file],
-				s->pieces[i].from->name);
+	for (int i = 0; i < s->count; i++) {
+		const struct piece *p = &s->pieces[i];
+		if (!p->used && !hf_weights_elsewhere(w, p->from->name))
+			return err_set(err, ERR_INVALID_DATA, p->from->name,
+				"%s has the tensor %s, which the model does not have", s->names[p->file],
+				p->from->name);
+	}
 	return 0;
 }

@@ -231,3 +231,23 @@ static inline void *fixture_alloc(int64_t bytes)
 	RANK_CHECK(p != NULL);
 	return p;
 }
+
+/* Of this process, as the kernel's status calls it: "VmHWM:" the most since the last reset. */
+static inline int64_t fixture_memory_kib(const char *what)
+{
+	char line[256];
+	int64_t kib = -1;
+	FILE *file = fopen("/proc/self/status", "re");
+	RANK_CHECK(file != NULL);
+	while (fgets(line, sizeof(line), file) != NULL)
+		if (strncmp(line, what, strlen(what)) == 0)
+			kib = strtoll(line + strlen(what), NULL, 10);
+	fclose(file);
+	return kib;
+}
+
+static inline void fixture_memory_reset(void)
+{
+	FILE *peak = fopen("/proc/self/clear_refs", "we");
+	RANK_CHECK(peak != NULL && fputs("5", peak) >= 0 && fclose(peak) == 0);
+}

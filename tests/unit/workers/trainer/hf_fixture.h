@@ -28,6 +28,9 @@ FIXTURE_FN void hf_fixture_add_typed(struct hf_fixture *f, const char *name,
 	bool whole = strcmp(dtype, "F32") == 0;
 	t->type = whole ? PLAN_F32 : strcmp(dtype, "BF16") == 0 ? PLAN_BF16 : PLAN_F16;
 	t->count = count;
+	t->cut = plan_cut_none(count);
+	t->copies = 1;
+	t->number = f->weights.count;
 	t->bytes = count * (whole ? 4 : 2);
 	t->data = calloc(1, (size_t)t->bytes);
 	assert_non_null(t->data);
