@@ -149,6 +149,9 @@ struct spec_parallel {
 	/* Not of the job's JSON: gradients are reduced in pieces of about so many bytes; 0 =
 	 * PLAN_BUCKET_BYTES. */
 	int64_t bucket_bytes;
+	/* Stages on each rank of the pipeline axis, dealt out in turn (Narayanan et al. 2021); 0 = 1.
+	 */
+	int64_t interleave;
 };
 
 struct spec_limits {

@@ -23,10 +23,6 @@ static void sizes(struct plan *p)
 {
 	for (int i = 0; i < p->param_count; i++) {
 		struct plan_param *pr = &p->params[i];
-		if (pr->role != PLAN_STATE)
-			p->parameter_count += pr->count;
-		if (pr->role == PLAN_TRAINED)
-			p->trained_count += pr->count;
 		if (pr->role != PLAN_TRAINED || pr->sparse || plan_bucket_wants(p, pr))
 			continue;
 		pr->flat = p->flat_count;
@@ -71,12 +67,46 @@ struct dense {
 	int bucket;
 };
 
-static void dense_norm(struct plan_build *b, const struct dense *d)
+/* What both ends of a pipeline keep is counted by the first. */
+static bool elsewhere(const struct plan *p, const struct plan_param *pr)
+{
+	return pr->ends && p->mesh.pipeline_rank > 0;
+}
+
+static void norm(struct plan_build *b, int gradient, int64_t at, int64_t count, bool uncounted)
 {
 	struct plan_op *op = plan_build_op(b, PLAN_OP_GRADIENT_NORM, "gradient_norm",
-		PLAN_OPERANDS(d->gradient), PLAN_DIMS(d->count), PLAN_ROW_BLOCKS * (int64_t)sizeof(double));
-	op->shift[0] = d->gradient_at;
-	op->uncounted = d->bucket < 0 && b->p->mesh.data_rank > 0;
+		PLAN_OPERANDS(gradient), PLAN_DIMS(count), PLAN_ROW_BLOCKS * (int64_t)sizeof(double));
+	op->shift[0] = at;
+	op->uncounted = uncounted;
+}
+
+/* Of a flat range, the part before and the part behind a parameter that is counted elsewhere. */
+static void flat_norm(struct plan_build *b, const struct dense *d)
+{
+	const struct plan *p = b->p;
+	int64_t begin = 0;
+	bool uncounted = p->mesh.data_rank > 0;
+	for (int i = 0; i < p->param_count; i++) {
+		const struct plan_param *pr = &p->params[i];
+		if (pr->flat < 0 || !elsewhere(p, pr))
+			continue;
+		if (pr->flat > begin)
+			norm(b, d->gradient, begin, pr->flat - begin, uncounted);
+		begin = pr->flat + flat_elements(pr->count, PLAN_F32);
+	}
+	if (d->count > begin)
+		norm(b, d->gradient, begin, d->count - begin, uncounted);
+}
+
+static void dense_norm(struct plan_build *b, const struct dense *d)
+{
+	const struct plan *p = b->p;
+	if (d->bucket < 0)
+		flat_norm(b, d);
+	else
+		norm(b, d->gradient, d->gradient_at, d->count,
+			elsewhere(p, &p->params[p->bucket_params[p->buckets[d->bucket].first]]));
 }
 
 static void dense_update(struct plan_build *b, const struct dense *d)
@@ -186,6 +216,7 @@ static bool dense_flat(const struct plan *p, struct dense *ret)
 static void norms(struct plan_build *b, const struct dense *d, int count, struct sparse *sparse)
 {
 	const struct plan *p = b->p;
+	plan_pipeline_ends(b);
 	for (int i = 0; i < count; i++)
 		dense_norm(b, &d[i]);
 	for (int i = 0; i < b->table_count; i++) {
@@ -271,6 +302,7 @@ void plan_optimize(struct plan_build *b)
 	if (b->code)
 		return;
 	sizes(p);
+	plan_pipeline_whole(b);
 	first_writers(b);
 	if (p->mesh.data > 1)
 		plan_parallel(b);

@@ -60,6 +60,16 @@ static int keep(struct plan_build *b, struct plan_param pr)
 	return b->p->param_count++;
 }
 
+/* Of the model, whoever keeps it. */
+static void count_whole(struct plan *p, const struct plan_param *pr)
+{
+	int64_t whole = pr->count / pr->cut.run * pr->cut.period;
+	if (pr->role != PLAN_STATE)
+		p->parameter_count += whole;
+	if (pr->role == PLAN_TRAINED)
+		p->trained_count += whole;
+}
+
 static int add(struct plan_build *b, struct plan_param pr)
 {
 	bool narrow = b->p->type != PLAN_F32 && pr.rank >= 2 && pr.role != PLAN_STATE && !pr.sparse;
@@ -67,6 +77,11 @@ static int add(struct plan_build *b, struct plan_param pr)
 		b->unit++;
 	pr.unit = b->unit;
 	pr.number = b->number++;
+	count_whole(b->p, &pr);
+	if (b->elsewhere)
+		return -1;
+	pr.chunk = b->chunk;
+	pr.ends = b->ends;
 	if (plan_bucket_wants(b->p, &pr)) {
 		add_names(b, &pr, narrow ? b->p->type : PLAN_F32);
 		return keep(b, pr);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * In what order a rank of a pipeline runs the forward and backward passes of its stages: 1F1B
  * (Narayanan et al. 2019), and interleaved where a rank has several stages (Narayanan et al. 2021).
- * A closed form: no list is kept. Used by the plan for its memory and by the engine to run. Pure. */
+ * A closed form: no list is kept. Used by the plan for its memory and by the engine to run. Pure.
+ */
 #pragma once
 
 #include "workers/plan/plan_op.h"

@@ -145,9 +145,7 @@ static bool advance(struct world *w, int rank)
 	switch (r->part) {
 	case POST: ok = post(w, rank, r->item + 1); break;
 	case RECEIVED: ok = received(w, rank, &i); break;
-	case SENT_BEFORE:
-		ok = next_chunk(w, rank, &i) == UNKNOWN || buffer_is_free(w, rank, &i);
-		break;
+	case SENT_BEFORE: ok = next_chunk(w, rank, &i) == UNKNOWN || buffer_is_free(w, rank, &i); break;
 	case DONE: finish(w, rank, &i); break;
 	}
 	if (!ok)
@@ -165,7 +163,8 @@ static void check_edges(const struct world *w, const char *name)
 			assert_int_equal(e->sent, e->asked);
 			for (int i = 0; i < e->sent; i++)
 				if (e->sent_what[i] != e->asked_what[i])
-					fail_msg("%s: rank %d sends other passes than the next one asks for", name, rank);
+					fail_msg(
+						"%s: rank %d sends other passes than the next one asks for", name, rank);
 		}
 }
 
