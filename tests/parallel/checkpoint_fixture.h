@@ -176,7 +176,7 @@ static inline void life_rank(struct rank *r)
 static inline void life_mesh(struct life_job *job, int ranks, int zero)
 {
 	job->spec.device_count = ranks;
-	job->spec.parallel = (struct spec_parallel){ ranks, 1, 1, ranks > 1 ? zero : 0, 4096 };
+	job->spec.parallel = (struct spec_parallel){ ranks, 1, 1, ranks > 1 ? zero : 0, 4096, 0 };
 }
 
 static inline void life_run(struct life_job *job, int ranks, int zero, struct life *ret)

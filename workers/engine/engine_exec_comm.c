@@ -18,6 +18,7 @@ static struct comm *group_of(const struct engine *e, enum plan_axis axis)
 	case PLAN_AXIS_DATA: return e->mesh->data;
 	case PLAN_AXIS_TENSOR: return e->mesh->tensor;
 	case PLAN_AXIS_PIPELINE: return e->mesh->pipeline;
+	case PLAN_AXIS_ENDS: return e->mesh->ends;
 	case PLAN_AXIS_ALL:
 	case PLAN_AXIS_NONE: break;
 	}
@@ -31,7 +32,7 @@ int engine_exec_failed(const struct engine *e, struct err *err)
 	return e->failure.code;
 }
 
-static void failed(struct engine *e, int rc, const struct err *err)
+void engine_exec_fail(struct engine *e, int rc, const struct err *err)
 {
 	if (rc < 0 && e->failure.code == 0) {
 		e->failure = *err;
@@ -39,11 +40,26 @@ static void failed(struct engine *e, int rc, const struct err *err)
 	}
 }
 
-static void wait_for(struct engine *e, struct comm *c, int64_t ticket)
+static void wait_for(struct engine *e, struct comm *c, int64_t number)
 {
 	struct err err = { 0 };
-	if (ticket > 0 && e->failure.code == 0)
-		failed(e, comm_wait(c, ticket, &err), &err);
+	if (number > 0 && e->failure.code == 0)
+		engine_exec_fail(e, comm_wait(c, number, &err), &err);
+}
+
+/* The call of an operation, where micro-batches take turns that of the present one. */
+static struct engine_call *call_of(const struct engine *e, const struct plan_op *op)
+{
+	return &e->calls[op->ticket + (op->turns > 1 ? e->micro % op->turns : 0)];
+}
+
+/* After a failure what is under way stays known: engine_exec_leave ends it. */
+static void end_call(struct engine *e, struct engine_call *call)
+{
+	if (e->failure.code < 0)
+		return;
+	wait_for(e, call->group, call->number);
+	*call = (struct engine_call){ 0 };
 }
 
 /* Numbers that are only moved are bytes to comm.h, which has no integers. */
@@ -61,22 +77,28 @@ static enum comm_type type_of(const struct engine *e, const struct plan_op *op, 
 	return COMM_BYTES;
 }
 
-static void call(struct engine *e, const struct plan_op *op,
-	int (*start)(struct comm *, const struct comm_args *, int64_t *, struct err *), const void *x,
-	void *y)
+typedef int (*start_fn)(struct comm *, const struct comm_args *, int64_t *, struct err *);
+
+static void begin(
+	struct engine *e, const struct plan_op *op, struct comm *c, start_fn start, struct comm_args a)
 {
 	struct err err = { 0 };
-	struct comm *c = group_of(e, op->axis);
-	int64_t *ticket = &e->tickets[op->ticket], count = op->dim[0];
-	struct comm_args a = { .send = x, .recv = y, .count = count };
+	struct engine_call *call = call_of(e, op);
+	a.count = op->dim[0];
 	a.type = type_of(e, op, &a.count);
-	wait_for(e, c, *ticket); /* of the micro-batch before */
+	end_call(e, call); /* of the micro-batch before */
 	if (e->failure.code < 0)
 		return;
-	int rc = start(c, &a, ticket, &err);
-	failed(e, rc, &err);
-	if (rc == 0 && *ticket > UNDER_WAY_MAX)
-		wait_for(e, c, *ticket - UNDER_WAY_MAX);
+	call->group = c;
+	int rc = start(c, &a, &call->number, &err);
+	engine_exec_fail(e, rc, &err);
+	if (rc == 0 && call->number > UNDER_WAY_MAX)
+		wait_for(e, c, call->number - UNDER_WAY_MAX);
+}
+
+static void call(struct engine *e, const struct plan_op *op, start_fn start, const void *x, void *y)
+{
+	begin(e, op, group_of(e, op->axis), start, (struct comm_args){ .send = x, .recv = y });
 }
 
 static void all_reduce(struct engine *e, const struct plan_op *op)
@@ -89,6 +111,20 @@ static void reduce_scatter(struct engine *e, const struct plan_op *op)
 	call(e, op, group_of(e, op->axis)->ops->reduce_scatter, OPERAND(0), OPERAND(1));
 }
 
+/* Rank 0 of an edge sends to rank 1 (mesh.h). */
+static void send_op(struct engine *e, const struct plan_op *op)
+{
+	struct comm *c =
+		e->mesh->edge[op->phase == PLAN_FORWARD ? MESH_FORWARD_OUT : MESH_BACKWARD_OUT];
+	begin(e, op, c, c->ops->send, (struct comm_args){ .send = OPERAND(0), .root = 1 });
+}
+
+static void receive_op(struct engine *e, const struct plan_op *op)
+{
+	struct comm *c = e->mesh->edge[op->phase == PLAN_FORWARD ? MESH_FORWARD_IN : MESH_BACKWARD_IN];
+	begin(e, op, c, c->ops->recv, (struct comm_args){ .recv = OPERAND(0), .root = 0 });
+}
+
 static void all_gather(struct engine *e, const struct plan_op *op)
 {
 	int64_t on = e->micro * op->dim[1];
@@ -99,8 +135,7 @@ static void all_gather(struct engine *e, const struct plan_op *op)
 
 static void wait_op(struct engine *e, const struct plan_op *op)
 {
-	wait_for(e, group_of(e, op->axis), e->tickets[op->ticket]);
-	e->tickets[op->ticket] = 0;
+	end_call(e, call_of(e, op));
 }
 
 static void accumulate(struct engine *e, const struct plan_op *op)
@@ -156,7 +191,7 @@ static void exchange(struct engine *e, const struct plan_op *op)
 		.recv = e->numbers + each,
 		.count = each * (int64_t)sizeof(double),
 		.type = COMM_BYTES };
-	failed(e, c->ops->all_gather(c, &a, &ticket, &err), &err);
+	engine_exec_fail(e, c->ops->all_gather(c, &a, &ticket, &err), &err);
 	wait_for(e, c, ticket);
 	if (e->failure.code == 0)
 		take_numbers(e, each);
@@ -173,7 +208,7 @@ static void running(struct engine *e, const struct plan_op *op)
 	struct comm *c = e->mesh->data;
 	engine_running_copy(e, own, false);
 	struct comm_args a = { .send = own, .recv = own, .count = op->dim[0], .type = COMM_F32 };
-	failed(e, c->ops->all_reduce(c, &a, &ticket, &err), &err);
+	engine_exec_fail(e, c->ops->all_reduce(c, &a, &ticket, &err), &err);
 	wait_for(e, c, ticket);
 	if (e->failure.code < 0)
 		return;
@@ -185,21 +220,22 @@ static void running(struct engine *e, const struct plan_op *op)
 
 void engine_exec_settle(struct engine *e)
 {
-	for (int i = 0; e->mesh != NULL && i < e->plan->ticket_count; i++) {
-		wait_for(e, e->mesh->data, e->tickets[i]);
-		e->tickets[i] = 0;
-	}
+	for (int i = 0; e->mesh != NULL && i < e->plan->ticket_count; i++)
+		end_call(e, &e->calls[i]);
 }
 
 void engine_exec_leave(struct engine *e)
 {
 	for (int i = 0; e->mesh != NULL && i < e->plan->ticket_count; i++) {
 		struct err err = { 0 };
-		if (e->tickets[i] == 0)
+		struct engine_call *call = &e->calls[i];
+		if (call->number == 0)
 			continue;
-		comm_abort(e->mesh->data, "the engine was closed before its calls were done");
-		failed(e, comm_wait(e->mesh->data, e->tickets[i], &err), &err);
-		e->tickets[i] = 0;
+		comm_abort(call->group,
+			e->failure.code < 0 ? e->failure.message
+								: "the engine was closed before its calls were done");
+		engine_exec_fail(e, comm_wait(call->group, call->number, &err), &err);
+		*call = (struct engine_call){ 0 };
 	}
 }
 
@@ -223,6 +259,8 @@ engine_exec_fn engine_exec_comm(enum plan_op_kind kind)
 		[PLAN_OP_ALL_REDUCE] = all_reduce,
 		[PLAN_OP_REDUCE_SCATTER] = reduce_scatter,
 		[PLAN_OP_ALL_GATHER] = all_gather,
+		[PLAN_OP_SEND] = send_op,
+		[PLAN_OP_RECEIVE] = receive_op,
 		[PLAN_OP_WAIT] = wait_op,
 		[PLAN_OP_ACCUMULATE] = accumulate,
 		[PLAN_OP_CLEAR] = clear,

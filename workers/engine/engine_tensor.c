@@ -96,15 +96,17 @@ int engine_tensor_count(const struct engine *e)
 }
 
 /* Ranks of the data axis keep the same unless buckets cut it, those of the tensor axis unless the
- * plan cuts it for them. */
+ * plan cuts it for them. What both ends of a pipeline keep is there twice as often. */
 static void count_copies(
 	const struct plan *plan, const struct plan_param *p, struct engine_tensor *ret)
 {
 	const struct plan_mesh *m = &plan->mesh;
 	bool whole = p->cut.run == p->cut.period, shared = p->bucket < 0;
 	int tensor = whole ? m->tensor : 1, data = shared ? m->data : 1;
-	ret->copies = tensor * data;
+	ret->copies = tensor * data * (p->ends ? 2 : 1);
 	ret->copy = (shared ? m->data_rank : 0) * tensor + (whole ? m->tensor_rank : 0);
+	if (p->ends && m->pipeline_rank > 0)
+		ret->copy += tensor * data;
 }
 
 void engine_tensor_at(struct engine *e, int i, struct engine_tensor *ret)
