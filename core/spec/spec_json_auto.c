@@ -14,6 +14,7 @@ enum {
 	MICRO_RESIDUAL_PIXELS = 1024 * 1024, /* of all images of a residual network's micro-batch */
 	MICRO_RESIDUAL_UNKNOWN = 32,         /* images of a size that the data decides */
 	SMALL_EMBD = 512,                    /* below it a language model bears a higher rate */
+	PIPELINE_MICROS = 4,                 /* of each rank of a pipeline, in a step */
 	LARGE_EMBD = 8192,                   /* from it on a lower one */
 };
 
@@ -94,6 +95,18 @@ static int64_t divisor_at_most(int64_t batch, int64_t most)
 	return d;
 }
 
+/* The largest of at most so many samples that the batch is a multiple of; in a pipeline, of which
+ * each rank gets a few, and the number of micro-batches a multiple of the ranks where the batch
+ * lets it. */
+static int64_t share_of(const struct job_spec *spec, int64_t most)
+{
+	int64_t each = spec->hyper.batch_size / spec_json_parallel_data(spec);
+	int64_t ranks = spec->parallel.pipeline > 1 ? spec->parallel.pipeline : 1;
+	if (ranks > 1 && most > each / (ranks * PIPELINE_MICROS))
+		most = each / (ranks * PIPELINE_MICROS);
+	return divisor_at_most(each % ranks == 0 ? each / ranks : each, most > 1 ? most : 1);
+}
+
 int64_t spec_json_auto_micro_batch(const struct job_spec *spec)
 {
 	const struct spec_model *m = &spec->model;
@@ -107,7 +120,7 @@ int64_t spec_json_auto_micro_batch(const struct job_spec *spec)
 		most = MICRO_RESIDUAL_UNKNOWN;
 	else if (is_residual(spec) && MICRO_RESIDUAL_PIXELS / pixels < most)
 		most = MICRO_RESIDUAL_PIXELS / pixels;
-	return divisor_at_most(spec->hyper.batch_size / spec_json_parallel_data(spec), most);
+	return share_of(spec, most);
 }
 
 enum spec_precision spec_json_auto_precision(const struct job_spec *spec)
