@@ -83,11 +83,9 @@ int engine_tensor_prepare(struct engine *e, struct err *err)
 		for (int i = 0; i < p->param_count; i++) {
 			struct engine_piece piece = engine_piece_of(p, i, (enum engine_part)part);
 			if (piece.buffer >= 0)
-				e->slots[e->slot_count++] = (struct engine_slot){ .kind = kind[part],
-					.prefix = prefix[part],
-					.param = i,
-					.number = part * PLAN_BUFFERS_MAX + p->params[i].number,
-					.piece = piece };
+				e->slots[e->slot_count++] = (struct engine_slot){
+					.kind = kind[part], .prefix = prefix[part], .param = i, .piece = piece
+				};
 		}
 	return 0;
 }
@@ -98,18 +96,17 @@ int engine_tensor_count(const struct engine *e)
 }
 
 /* Ranks of the data axis keep the same unless buckets cut it, those of the tensor axis unless the
- * plan cuts it for them. */
+ * plan cuts it for them. What both ends of a pipeline keep is there twice as often. */
 static void count_copies(
 	const struct plan *plan, const struct plan_param *p, struct engine_tensor *ret)
 {
 	const struct plan_mesh *m = &plan->mesh;
 	bool whole = p->cut.run == p->cut.period, shared = p->bucket < 0;
 	int tensor = whole ? m->tensor : 1, data = shared ? m->data : 1;
-	/* The embedding, of which a later stage has a copy as its head. */
-	bool again = m->pipeline_rank > 0 && p->number == 0;
 	ret->copies = tensor * data;
-	ret->copy = (shared ? m->data_rank : 0) * tensor + (whole ? m->tensor_rank : 0) +
-		(again ? ret->copies : 0);
+	ret->copy = (shared ? m->data_rank : 0) * tensor + (whole ? m->tensor_rank : 0);
+	if (p->ends && m->pipeline_rank > 0) /* the first stage's, which may be cut elsewhere */
+		ret->copy += ret->copies;
 }
 
 void engine_tensor_at(struct engine *e, int i, struct engine_tensor *ret)
@@ -122,7 +119,6 @@ void engine_tensor_at(struct engine *e, int i, struct engine_tensor *ret)
 		.dtype = dtype[type],
 		.type = type,
 		.role = p->role,
-		.number = s->number,
 		.rank = p->rank,
 		.begin = s->piece.begin,
 		.count = s->piece.count,
