@@ -33,7 +33,7 @@ struct engine_piece {
 struct engine_slot {
 	enum engine_tensor_kind kind;
 	const char *prefix;
-	int param;
+	int param, number;
 	struct engine_piece piece;
 };
 

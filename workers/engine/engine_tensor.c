@@ -83,9 +83,11 @@ int engine_tensor_prepare(struct engine *e, struct err *err)
 		for (int i = 0; i < p->param_count; i++) {
 			struct engine_piece piece = engine_piece_of(p, i, (enum engine_part)part);
 			if (piece.buffer >= 0)
-				e->slots[e->slot_count++] = (struct engine_slot){
-					.kind = kind[part], .prefix = prefix[part], .param = i, .piece = piece
-				};
+				e->slots[e->slot_count++] = (struct engine_slot){ .kind = kind[part],
+					.prefix = prefix[part],
+					.param = i,
+					.number = part * PLAN_BUFFERS_MAX + p->params[i].number,
+					.piece = piece };
 		}
 	return 0;
 }
@@ -96,7 +98,7 @@ int engine_tensor_count(const struct engine *e)
 }
 
 /* Ranks of the data axis keep the same unless buckets cut it, those of the tensor axis unless the
- * plan cuts it for them. What both ends of a pipeline keep is there twice as often. */
+ * plan cuts it for them. */
 static void count_copies(
 	const struct plan *plan, const struct plan_param *p, struct engine_tensor *ret)
 {
@@ -119,6 +121,7 @@ void engine_tensor_at(struct engine *e, int i, struct engine_tensor *ret)
 		.dtype = dtype[type],
 		.type = type,
 		.role = p->role,
+		.number = s->number,
 		.rank = p->rank,
 		.begin = s->piece.begin,
 		.count = s->piece.count,
