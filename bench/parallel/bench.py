@@ -21,7 +21,8 @@ BUILD = Path(os.environ.get("TRAINYARD_BUILD", HERE.parent.parent / "build"))
 TRAINER = BUILD / "workers/trainer/trainyard-trainer"
 SKIPPED = 2  # steps of each run that are not counted: the first touches of memory
 
-# name: model, sequence length, batch, micro-batch of each rank, precision, ZeRO stage, axis of the ranks
+# name: model, sequence length, batch, micro-batch of each rank, precision, ZeRO stage, and the axis
+# of the ranks where it is not data
 GPT2_124M = {"family": "gpt2", "n_layer": 12, "n_head": 12, "n_embd": 768, "n_positions": 1024,
              "vocab_size": 50257}
 TINY = {"family": "gpt2", "n_layer": 4, "n_head": 4, "n_embd": 128, "n_positions": 256,
