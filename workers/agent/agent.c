@@ -148,7 +148,8 @@ static void remove_finished(struct agent *a)
 		cache_touch(a->settings->work_dir, r->job_id);
 		log_info("attempt.deleted", LOG_STR("attempt_id", r->id));
 		run_destroy(r);
-		agent_report_soon(a); /* its devices are free now */
+		a->left = true; /* its devices are free now */
+		agent_report_soon(a);
 	}
 }
 

@@ -41,6 +41,7 @@ struct agent {
 	int64_t polled_us; /* monotonic: when the poll began whose list was taken last; 0 = none yet */
 	int64_t swept_us;  /* last look at the cache */
 	bool urgent;       /* something to report before the next beat */
+	bool left;         /* a run is gone, and the yard has not been told */
 	int isolate;       /* reports that carry the messages of one run only (report.c) */
 };
 

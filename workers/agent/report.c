@@ -182,14 +182,15 @@ static void wait_and_build(
 		int64_t due = last_us + (a->urgent ? AGENT_REPORT_GAP_MS : a->beat_ms) * 1000;
 		if (due < not_before_us)
 			due = not_before_us;
-		if (a->registered && a->runs != NULL && now >= due)
+		bool any = a->registered && (a->runs != NULL || a->left);
+		if (any && now >= due)
 			break;
-		if (!a->registered || a->runs == NULL)
+		if (!any)
 			due = now + START_AGAIN_MS * 1000LL;
 		struct timespec until = { due / 1000000, (due % 1000000) * 1000 };
 		(void)pthread_cond_timedwait(&a->report_due, &a->lock, &until);
 	}
-	a->urgent = false;
+	a->urgent = a->left = false;
 	build(a, p);
 	pthread_mutex_unlock(&a->lock);
 }
@@ -226,6 +227,9 @@ void *report_thread(void *agent)
 			continue;
 		}
 		log_warn("report.failed", LOG_ERR(&err));
+		pthread_mutex_lock(&a->lock);
+		a->left = true; /* what this one did not tell of is to be told */
+		pthread_mutex_unlock(&a->lock);
 		last_us = 0;
 		not_before_us = clock_mono_us(a->clock) + backoff_next_ms(&pause) * 1000;
 	}
