@@ -90,9 +90,17 @@ int agent_store_mark_lost(struct db_conn *conn, int *ret_count, struct err *err)
 {
 	cleanup(db_result_freep) struct db_result *r = NULL;
 	int rc = db_exec(conn, &r, err,
-		"update agents set status = 'lost' where status = 'ready'"
-		" and last_seen_at < yard_now() - $1 * interval '1 millisecond' returning id",
-		DB_I64(AGENT_STORE_SILENT_MS));
+		"update agents g set status = 'lost' where g.status = 'ready'"
+		" and (g.last_seen_at < yard_now() - $1 * interval '1 millisecond' or"
+		"  (g.last_seen_at < yard_now() - $2 * interval '1 millisecond' and exists (select"
+		"   from devices d join attempt_devices ad on ad.device_id = d.id and not ad.released"
+		"   join attempts a on a.id = ad.attempt_id where d.agent_id = g.id and coalesce("
+		"    (select p.lease_until from attempt_parts p where p.attempt_id = a.id"
+		"     and p.agent_id = g.id), a.lease_until)"
+		"   < yard_now() + $3 * interval '1 millisecond')))"
+		" returning g.id",
+		DB_I64(AGENT_STORE_SILENT_MS), DB_I64(AGENT_STORE_HOLDER_SILENT_MS),
+		DB_I64(AGENT_STORE_LAPSE_MS));
 	if (rc == 0)
 		*ret_count = db_rows(r);
 	return rc;

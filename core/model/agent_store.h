@@ -12,6 +12,10 @@
 
 enum {
 	AGENT_STORE_SILENT_MS = 35000, /* without a poll or report: nothing more is placed there */
+	/* The same where it has devices of an attempt, for which it would beat, and the lease is over
+	 * or about to be: they are not to be given away again to where nobody is. */
+	AGENT_STORE_HOLDER_SILENT_MS = 20000,
+	AGENT_STORE_LAPSE_MS = 1000, /* more than a pass takes */
 };
 
 struct agent_machine {

@@ -132,6 +132,33 @@ static void silence_is_noticed_and_forgiven(void **state)
 	assert_int_equal(agent_store_find(conn, "key_other", id, &err), ERR_NOT_FOUND);
 }
 
+/* Whoever has an attempt beats: its silence is noticed with the end of the lease. */
+static void a_silent_holder_is_lost_with_its_lease(void **state)
+{
+	struct db_conn *conn = ((struct store_fixture *)*state)->conn;
+	struct err err = { 0 };
+	struct yard_agent g;
+	struct yard_attempt y;
+	char tenant[IDENT_MAX], file[IDENT_MAX], job[IDENT_MAX];
+	int lost = -1;
+	store_tenant(conn, "us", tenant);
+	store_file(conn, tenant, 'a', file);
+	yard_agent(conn, "us-east-1", 1, &g);
+	yard_job(conn, tenant, file, 1, job);
+	yard_place(conn, job, g.id, &y);
+	assert_ok(db_exec(conn, NULL, &err,
+		"update agents set last_seen_at = last_seen_at - interval '22 s' where id = $1",
+		DB_TEXT(g.id)));
+	assert_ok(agent_store_mark_lost(conn, &lost, &err));
+	assert_int_equal(lost, 0);
+	assert_ok(db_exec(conn, NULL, &err,
+		"update attempts set lease_until = yard_now() - interval '1 ms' where id = $1",
+		DB_TEXT(y.id)));
+	assert_ok(agent_store_mark_lost(conn, &lost, &err));
+	assert_int_equal(lost, 1);
+	assert_text(conn, g.id, "lost", "select status from agents where id = $1");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -140,6 +167,7 @@ int main(void)
 		store_test(devices_leave_when_they_are_free),
 		store_test(a_busy_device_that_changed_is_replaced_later),
 		store_test(silence_is_noticed_and_forgiven),
+		store_test(a_silent_holder_is_lost_with_its_lease),
 	};
 	return cmocka_run_group_tests(tests, store_group_setup, store_group_teardown);
 }
