@@ -152,6 +152,9 @@ struct spec_parallel {
 	/* Stages on each rank of the pipeline axis, dealt out in turn (Narayanan et al. 2021); 0 = 1.
 	 */
 	int64_t interleave;
+	/* An attempt that has too few devices may be shared by any divisor of data that is not less;
+	 * 0 = by data only. */
+	int64_t min_data;
 };
 
 struct spec_limits {

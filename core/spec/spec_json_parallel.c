@@ -48,6 +48,19 @@ static void settle_data(struct json_obj *part, struct spec_parallel *p, int64_t 
 			(long long)(p->data * others), (long long)count);
 }
 
+/* How far the data axis may shrink. What leaves it as it is, is not kept. */
+static void settle_min_data(struct json_obj *part, struct spec_parallel *p)
+{
+	if (part->code)
+		return;
+	if (p->min_data > p->data)
+		json_obj_fail(part, ERR_INVALID_VALUE, "min_data",
+			"%s.min_data (%lld) can be 1 to data, %lld", part->path, (long long)p->min_data,
+			(long long)p->data);
+	else if (p->min_data == p->data)
+		p->min_data = 0;
+}
+
 void spec_json_parallel_read(struct json_obj *o, struct job_spec *spec)
 {
 	struct spec_parallel p = { .tensor = 1, .pipeline = 1, .interleave = 1 };
@@ -63,8 +76,10 @@ void spec_json_parallel_read(struct json_obj *o, struct job_spec *spec)
 	json_obj_i64(&part, "pipeline", 1, SPEC_DEVICES_MAX, &p.pipeline);
 	json_obj_i64(&part, "zero_stage", 0, ZERO_STAGE_MAX, &p.zero_stage);
 	json_obj_i64(&part, "interleave", 1, INTERLEAVE_MAX, &p.interleave);
+	json_obj_i64(&part, "min_data", 1, SPEC_DEVICES_MAX, &p.min_data);
 	check_layers(&part, spec, &p);
 	settle_data(&part, &p, spec->device_count);
+	settle_min_data(&part, &p);
 	if (p.data == 1) /* there is nobody to share the state with: all stages are the same */
 		p.zero_stage = 0;
 	spec_json_close_part(o, &part);

@@ -261,6 +261,11 @@ static void ranks_share_the_batch(void **state)
 	read_good("lm", DEVICES(4) ",\"parallelism\":{\"zero_stage\":3}", &s);
 	assert_int_equal(s.parallel.zero_stage, 3);
 	assert_int_equal(s.parallel.data, 4);
+	assert_int_equal(s.parallel.min_data, 0);
+	read_good("lm", DEVICES(4) ",\"parallelism\":{\"min_data\":2}", &s);
+	assert_int_equal(s.parallel.min_data, 2);
+	read_good("lm", DEVICES(4) ",\"parallelism\":{\"min_data\":4}", &s);
+	assert_int_equal(s.parallel.min_data, 0); /* that is not elastic */
 	assert_int_equal(s.parallel.interleave, 1);
 	read_good("lm", DEVICES(4) ",\"parallelism\":{\"pipeline\":2,\"interleave\":3}", &s);
 	assert_int_equal(s.parallel.data, 2);
