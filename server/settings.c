@@ -54,6 +54,8 @@ static const struct setting table[] = {
 
 	STR(region, "us-east", "Region of this server and its blob store, checked at upload"),
 	BOOL(scheduler, "true", "Take part in leading the scheduler"),
+	I64(elastic_wait_ms, "120000", 0, 86400000,
+		"Milliseconds that an elastic job waits for all its devices before it begins with fewer"),
 
 	STR(jwt_key_file, "", "PEM public key that signs JWTs; empty = JWTs are refused"),
 	STR(jwt_algorithm, "RS256", "The one algorithm of that key: RS256 or ES256"),

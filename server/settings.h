@@ -45,6 +45,7 @@ struct settings_server {
 
 	char region[SETTING_STR_MAX]; /* where this server and its store are; checked at upload */
 	bool scheduler;               /* run the scheduler in this process */
+	int64_t elastic_wait_ms;      /* for all of an elastic job's devices */
 
 	char jwt_key_file[SETTING_STR_MAX]; /* "" = JWTs are off */
 	char jwt_algorithm[SETTING_STR_MAX];

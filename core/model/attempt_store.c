@@ -5,6 +5,7 @@
 #include "core/base/clock.h"
 #include "core/crypto/random.h"
 #include "core/model/attempt_part.h"
+#include "core/model/elastic.h"
 #include "core/model/residency.h"
 
 #include <assert.h>
@@ -188,7 +189,9 @@ struct candidate {
 	char tenant_id[IDENT_MAX];
 	char instance_type[64];
 	char region[32];
-	int64_t device_count;
+	int64_t wanted; /* devices, as the job says */
+	struct elastic elastic;
+	int64_t device_count, data_ways; /* of this attempt: settle_mesh */
 	int64_t number;
 	struct residency_set set;
 };
@@ -201,15 +204,17 @@ static int lock_candidate(struct db_conn *conn, const char *job_id, const char *
 	int rc = db_exec(conn, &r, err,
 		"select j.tenant_id, j.instance_type, j.device_count, j.attempt_count + 1,"
 		" j.residency::text, (select region from agents where id = $2 and status = 'ready'),"
-		" exists (select from attempts a where a.job_id = j.id and a.status <> 'ended')"
-		" from jobs j where j.id = $1 and j.status = 'queued' and j.cancel_requested_at is null"
-		" for update of j skip locked",
+		" exists (select from attempts a where a.job_id = j.id and a.status <> 'ended'),"
+		" " ELASTIC_COLUMNS("j") " from jobs j where j.id = $1 and j.status = 'queued' and "
+								 "j.cancel_requested_at is null"
+								 " for update of j skip locked",
 		DB_TEXT(job_id), DB_TEXT(agent_id));
 	if (rc < 0)
 		return rc;
 	if (db_rows(r) == 0 || db_is_null(r, 0, 5) || db_bool(r, 0, 6))
 		return err_set(err, ERR_DB_CONFLICT, NULL, "Job %s is not free to be placed.", job_id);
-	struct candidate c = { .device_count = db_i64(r, 0, 2), .number = db_i64(r, 0, 3) };
+	struct candidate c = { .wanted = db_i64(r, 0, 2), .number = db_i64(r, 0, 3) };
+	c.elastic = elastic_of(c.wanted, db_i64(r, 0, 7), db_i64(r, 0, 8));
 	copy_id(c.tenant_id, db_str(r, 0, 0));
 	snprintf(c.instance_type, sizeof(c.instance_type), "%s", db_str(r, 0, 1));
 	snprintf(c.region, sizeof(c.region), "%s", db_str(r, 0, 5));
@@ -239,12 +244,14 @@ static int insert_attempt(struct db_conn *conn, const struct candidate *c, const
 		snprintf(token + 2 * i, 3, "%02x", bytes[i]);
 	return db_exec(conn, NULL, err,
 		"insert into attempts (id, job_id, tenant_id, number, agent_id, token, lease_until,"
-		" status, resume_checkpoint_id, stall_ms)"
+		" status, resume_checkpoint_id, stall_ms, device_count, data_ways)"
 		" select $1, j.id, j.tenant_id, $3, $4, $5, yard_now() + " MS_INTERVAL(
 			"$6") ", 'assigned', " RESUME_CHECKPOINT ","
-				  " coalesce((j.plan->>'stall_ms')::bigint, $7) from jobs j where j.id = $2",
+				  " coalesce((j.plan->>'stall_ms')::bigint, $7), $9, $10"
+				  " from jobs j where j.id = $2",
 		DB_TEXT(attempt_id), DB_TEXT(job_id), DB_I64(c->number), DB_TEXT(agent_id), DB_TEXT(token),
-		DB_I64(ATTEMPT_LEASE_MS), DB_I64(ATTEMPT_STALL_MS), DB_I64(ATTEMPT_BARREN_MAX));
+		DB_I64(ATTEMPT_LEASE_MS), DB_I64(ATTEMPT_STALL_MS), DB_I64(ATTEMPT_BARREN_MAX),
+		DB_I64(c->device_count), DB_I64(c->data_ways));
 }
 
 /* Ranks follow the devices' indexes. */
@@ -282,9 +289,6 @@ static int hold_places(struct db_conn *conn, const struct candidate *c,
 			return rc;
 		first_rank += places[i].devices;
 	}
-	if (first_rank != c->device_count)
-		return err_set(err, ERR_DB_CONFLICT, NULL, "The job has %lld devices, not %lld.",
-			(long long)c->device_count, (long long)first_rank);
 	return segment_take(conn, attempt_id, err);
 }
 
@@ -299,6 +303,7 @@ static int note_placement(struct db_conn *conn, const struct candidate *c, const
 	json_field_i64(&w, "attempt", c->number);
 	json_field_str(&w, "instance_type", c->instance_type);
 	json_field_i64(&w, "count", c->device_count);
+	json_field_i64(&w, "data", c->data_ways);
 	json_field_i64(&w, "machines", machines);
 	json_field_str(&w, "region", c->region);
 	json_end_object(&w);
@@ -345,6 +350,19 @@ static int decide_residency(struct db_conn *conn, const struct candidate *c, con
 	return 0;
 }
 
+/* The places' devices are the job's, or fewer that an elastic job can do with. */
+static int settle_mesh(
+	struct candidate *c, const struct attempt_place *places, int count, struct err *err)
+{
+	c->device_count = 0;
+	for (int i = 0; i < count; i++)
+		c->device_count += places[i].devices;
+	if (elastic_allows(&c->elastic, c->device_count, &c->data_ways))
+		return 0;
+	return err_set(err, ERR_DB_CONFLICT, NULL, "The job has %lld devices, not %lld.",
+		(long long)c->wanted, (long long)c->device_count);
+}
+
 int attempt_store_place_parts(struct db_conn *conn, const char *job_id,
 	const struct attempt_place *places, int count, struct attempt_placed *ret, struct err *err)
 {
@@ -354,6 +372,12 @@ int attempt_store_place_parts(struct db_conn *conn, const char *job_id,
 	int rc = lock_candidate(conn, job_id, places[0].agent_id, &c, err);
 	if (rc < 0)
 		return rc;
+	const struct attempt_place whole = { .agent_id = places[0].agent_id, .devices = c.wanted };
+	if (count == 1 && places[0].devices == 0)
+		places = &whole;
+	rc = settle_mesh(&c, places, count, err);
+	if (rc < 0)
+		return rc;
 	ident_new(clock_system(), "att", placed.attempt_id);
 	placed.number = c.number;
 	rc = decide_residency(conn, &c, job_id, places, count, &residency_ok, err);
@@ -361,9 +385,6 @@ int attempt_store_place_parts(struct db_conn *conn, const char *job_id,
 		return rc;
 	if (!residency_ok)
 		return ERR_RESIDENCY;
-	struct attempt_place whole = { .agent_id = places[0].agent_id, .devices = c.device_count };
-	if (count == 1)
-		places = &whole;
 	rc = insert_attempt(conn, &c, job_id, places[0].agent_id, placed.attempt_id, err);
 	if (rc == 0)
 		rc = hold_places(conn, &c, places, count, placed.attempt_id, err);
@@ -412,6 +433,12 @@ int attempt_store_place(struct db_conn *conn, const char *job_id, const char *ag
 	"coalesce((select (t.tflops->>coalesce(j.spec->>'precision', 'fp32'))::float8" \
 	" * 1e12 from instance_types t where t.name = j.instance_type and t.kind <> 'cpu'), 0)"
 
+/* The job's, on the mesh of the attempt. */
+#define ATTEMPT_SPEC                                                                       \
+	"case when coalesce(a.device_count, j.device_count) = j.device_count then j.spec else" \
+	" jsonb_set(jsonb_set(j.spec #- '{parallelism,min_data}', '{parallelism,data}',"       \
+	"  to_jsonb(a.data_ways)), '{resources,count}', to_jsonb(a.device_count)) end"
+
 /* max_runtime_s counts the training of earlier attempts too. */
 static const char poll_sql[] =
 	"select g.version, coalesce((select jsonb_agg(jsonb_build_object("
@@ -421,11 +448,12 @@ static const char poll_sql[] =
 	"   join devices d on d.id = ad.device_id where ad.attempt_id = a.id and d.agent_id = g.id),"
 	" 'rank', (select min(ad.rank) from attempt_devices ad"
 	"   join devices d on d.id = ad.device_id where ad.attempt_id = a.id and d.agent_id = g.id),"
-	" 'ranks', j.device_count, 'part', coalesce((select p.part from attempt_parts p"
+	" 'ranks', coalesce(a.device_count, j.device_count), 'part', coalesce((select p.part from "
+	"attempt_parts p"
 	"   where p.attempt_id = a.id and p.agent_id = g.id), 0),"
 	" 'parts', 1 + (select count(*) from attempt_parts p where p.attempt_id = a.id),"
 	" 'peak_flops', " PEAK_FLOPS
-	", 'stall_ms', a.stall_ms, 'residency', to_jsonb(j.residency), 'spec', j.spec,"
+	", 'stall_ms', a.stall_ms, 'residency', to_jsonb(j.residency), 'spec', " ATTEMPT_SPEC ","
 	" 'max_runtime_s', case when j.max_runtime_s = 0 then 0 else greatest(1, j.max_runtime_s -"
 	"   coalesce((select floor(extract(epoch from sum(b.ended_at - b.training_at)))"
 	"     from attempts b where b.job_id = j.id and b.status = 'ended'), 0))::bigint end,"

@@ -49,10 +49,10 @@ struct attempt_placed {
 /* Devices of one machine. */
 struct attempt_place {
 	const char *agent_id;
-	int64_t devices;
+	int64_t devices; /* 0, where it is the only one: as many as the job wants */
 };
-/* The same on several machines, whose devices are as many as the job wants: ranks go from one to
- * the next. */
+/* The same on one machine or several, whose devices are as many as the job wants, or fewer that it
+ * can do with (elastic.h): ranks go from one to the next. */
 int attempt_store_place_parts(struct db_conn *conn, const char *job_id,
 	const struct attempt_place *places, int count, struct attempt_placed *ret,
 	struct err *err) must_check;

@@ -16,10 +16,20 @@ static const char queue_sql[] =
 	" (select coalesce((select d.agent_id from attempt_devices ad join devices d"
 	"   on d.id = ad.device_id where ad.attempt_id = a.id and ad.rank = a.rank), a.agent_id)"
 	"  from attempts a where a.job_id = j.id and a.outcome in ('failed', 'lost')"
-	"  and a.number = j.attempt_count), j.blocked_code, j.blocked_message"
-	" from jobs j where j.status = 'queued' and j.cancel_requested_at is null and not exists"
-	" (select from attempts a where a.job_id = j.id and a.status <> 'ended')"
-	" order by j.priority desc, j.queued_at, j.id limit $1";
+	"  and a.number = j.attempt_count), j.blocked_code, j.blocked_message,"
+	" (extract(epoch from yard_now() - greatest(j.queued_at, (select max(a.ended_at)"
+	"  from attempts a where a.job_id = j.id))) * 1000)::bigint,"
+	" exists (select from attempts a where a.job_id = j.id and a.number = j.attempt_count"
+	"  and not exists (select from attempt_devices ad where ad.attempt_id = a.id"
+	"   and not ad.released) and (a.outcome = 'lost' or (a.outcome in ('failed', 'preempted') and "
+	"exists"
+	"   (select from attempt_devices ad join devices d on d.id = ad.device_id join agents g"
+	"    on g.id = d.agent_id where ad.attempt_id = a.id and g.status = 'lost')))),"
+	" " ELASTIC_COLUMNS(
+		"j") " from jobs j where j.status = 'queued' and j.cancel_requested_at is null and not "
+			 "exists"
+			 " (select from attempts a where a.job_id = j.id and a.status <> 'ended')"
+			 " order by j.priority desc, j.queued_at, j.id limit $1";
 
 int job_queue_read(struct db_conn *conn, struct job_queue_job ret[static JOB_QUEUE_SCAN_MAX],
 	int *ret_count, struct err *err)
@@ -30,8 +40,11 @@ int job_queue_read(struct db_conn *conn, struct job_queue_job ret[static JOB_QUE
 		return rc;
 	for (int i = 0; i < db_rows(r); i++) {
 		struct job_queue_job *j = &ret[i];
-		*j =
-			(struct job_queue_job){ .device_count = db_i64(r, i, 3), .waited_ms = db_i64(r, i, 4) };
+		*j = (struct job_queue_job){ .device_count = db_i64(r, i, 3),
+			.waited_ms = db_i64(r, i, 4),
+			.paused_ms = db_i64(r, i, 9),
+			.after_lost = db_bool(r, i, 10) };
+		j->elastic = elastic_of(j->device_count, db_i64(r, i, 11), db_i64(r, i, 12));
 		copy(j->id, sizeof(j->id), db_str(r, i, 0));
 		copy(j->tenant_id, sizeof(j->tenant_id), db_str(r, i, 1));
 		copy(j->instance_type, sizeof(j->instance_type), db_str(r, i, 2));

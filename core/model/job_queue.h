@@ -7,6 +7,7 @@
 #include "core/base/err.h"
 #include "core/base/ident.h"
 #include "core/db/db.h"
+#include "core/model/elastic.h"
 #include "core/model/residency.h"
 
 #include <stdbool.h>
@@ -25,7 +26,11 @@ struct job_queue_job {
 	char tenant_id[IDENT_MAX];
 	char instance_type[JOB_QUEUE_TYPE_MAX];
 	int64_t device_count;
-	int64_t waited_ms;
+	struct elastic elastic;
+	int64_t waited_ms; /* since it was queued first */
+	int64_t paused_ms; /* the same, or since its last attempt ended */
+	/* A machine of its last attempt is lost, or was when that ended, and all have left it. */
+	bool after_lost;
 	struct residency_set residency;
 	char last_agent_id[IDENT_MAX]; /* "" or where its last attempt failed: the rank's machine */
 	char blocked_code[32];         /* "" = none */

@@ -85,6 +85,8 @@
 	" (select coalesce(json_agg(json_build_object('number', a.number, 'status', a.status,"      \
 	" 'outcome', a.outcome, 'reason', a.reason, 'message', a.reason_message,"                   \
 	" 'instance', g.name, 'region', g.region, 'machines', " MACHINES_SQL ","                    \
+	" 'count', coalesce(a.device_count, j.device_count), 'data', coalesce(a.data_ways,"         \
+	" (j.spec->'parallelism'->>'data')::int, j.device_count),"                                  \
 	" 'rank', a.rank, 'exit_code', a.exit_code,"                                                \
 	" 'signal', a.signal, 'last_step', a.last_step,"                                            \
 	" 'started_at', " SQL_TIME("a.assigned_at") ","                                             \

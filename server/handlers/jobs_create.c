@@ -6,6 +6,7 @@
 
 #include "core/base/ident.h"
 #include "core/model/base_store.h"
+#include "core/model/elastic.h"
 #include "core/model/file_store.h"
 #include "core/model/instance_type_store.h"
 #include "core/model/job.h"
@@ -232,6 +233,37 @@ static int settle_mesh(struct creation *c, const struct instance_type *t, struct
 	return rc < 0 ? rc : compile_plan(c, err);
 }
 
+/* The fewer ranks share the model's state, the more each keeps of it: on the smallest mesh that an
+ * attempt may have it must fit, too. */
+static int check_smallest(struct creation *c, int64_t memory_bytes, struct err *err)
+{
+	static const char path[] = "$.parallelism.min_data";
+	const struct spec_parallel *p = &c->spec.parallel;
+	if (p->min_data == 0)
+		return 0;
+	int64_t others = c->spec.device_count / p->data, smallest = p->data;
+	struct elastic e = elastic_of(c->spec.device_count, p->min_data, others);
+	for (int64_t d = smallest; d > 0; d = elastic_next(&e, d))
+		smallest = d;
+	cleanup(plan_destroyp) struct plan *plan = NULL;
+	cleanup(freep) struct job_spec *spec = malloc(sizeof(*spec));
+	if (!spec)
+		return err_set(err, ERR_NO_MEMORY, NULL, "No memory for a plan");
+	*spec = c->spec;
+	spec->parallel.data = smallest;
+	spec->device_count = smallest * others;
+	int rc = plan_compile(spec, NULL, &plan, err);
+	if (rc == ERR_MISSING_FIELD)
+		return 0; /* what only the data tells: the trainer sees */
+	if (rc < 0 || plan->total_bytes <= memory_bytes)
+		return rc;
+	return err_set(err, ERR_PLAN_TOO_LARGE, path,
+		"%s: shared by %" PRId64 " the plan needs %" PRId64 " bytes (%.2f GiB); a device of %s has "
+		"%" PRId64 " bytes (%.2f GiB)",
+		path, smallest, plan->total_bytes, gib(plan->total_bytes), c->spec.instance_type,
+		memory_bytes, gib(memory_bytes));
+}
+
 static int check_device(struct creation *c, struct db_conn *conn, struct err *err)
 {
 	static const char path[] = "$.resources.instance_type";
@@ -255,7 +287,7 @@ static int check_device(struct creation *c, struct db_conn *conn, struct err *er
 			" bytes (%.2f GiB)",
 			c->plan->total_bytes, gib(c->plan->total_bytes), type.name, type.memory_bytes,
 			gib(type.memory_bytes));
-	return 0;
+	return check_smallest(c, type.memory_bytes, err);
 }
 
 /* What the money pays for, at today's price, bounds the run like a runtime does. */

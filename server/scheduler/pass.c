@@ -191,7 +191,8 @@ static int place_all(struct db_conn *conn, const struct pass_hooks *hooks, struc
 	for (int i = 0; i < y->job_count; i++) {
 		struct placement p;
 		int rc = 0;
-		placement_choose(&y->jobs[i], y->agents, y->agent_count, &p);
+		placement_choose_elastic(
+			&y->jobs[i], y->agents, y->agent_count, hooks->elastic_wait_ms, &p);
 		if (p.agent != PLACEMENT_NONE)
 			rc = place_one(conn, hooks, &y->jobs[i], y->agents, &p, err);
 		else if (is_news(&y->jobs[i], &p))

@@ -24,6 +24,7 @@ struct pass_failures {
 struct pass_hooks {
 	const struct clock *clock;
 	struct pass_failures *failures;
+	int64_t elastic_wait_ms; /* that an elastic job waits for its whole wish */
 	void *ctx;
 	/* topic "job:<id>" or "agent:<id>" has changed, after the commit */
 	void (*touch)(void *ctx, const char *topic);

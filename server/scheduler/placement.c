@@ -259,3 +259,20 @@ void placement_choose(const struct job_queue_job *job, struct job_queue_agent *a
 	else if (s.together >= job->device_count)
 		reserve_group(job, agents, count, &s);
 }
+
+void placement_choose_elastic(const struct job_queue_job *job, struct job_queue_agent *agents,
+	int count, int64_t elastic_wait_ms, struct placement *ret)
+{
+	const struct elastic *e = &job->elastic;
+	bool may_shrink =
+		e->min_data < e->data && (job->after_lost || job->paused_ms >= elastic_wait_ms);
+	struct job_queue_job tried = *job;
+	tried.waited_ms = 0; /* what is reserved is the whole's, and only when nothing has a place */
+	for (int64_t data = e->data; may_shrink && data > 0; data = elastic_next(e, data)) {
+		tried.device_count = data * e->others;
+		placement_choose(&tried, agents, count, ret);
+		if (ret->agent != PLACEMENT_NONE)
+			return;
+	}
+	placement_choose(job, agents, count, ret);
+}

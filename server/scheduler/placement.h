@@ -36,3 +36,8 @@ struct placement {
  * jobs of the pass leave them alone. */
 void placement_choose(const struct job_queue_job *job, struct job_queue_agent *agents, int count,
 	struct placement *ret);
+/* The same for a job that may be elastic: where its whole wish has no place it gets the next
+ * smaller size that has one, but not before it has waited elastic_wait_ms, except for going on
+ * after a machine was lost. */
+void placement_choose_elastic(const struct job_queue_job *job, struct job_queue_agent *agents,
+	int count, int64_t elastic_wait_ms, struct placement *ret);

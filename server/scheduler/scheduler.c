@@ -7,6 +7,7 @@
 #include "server/app.h"
 #include "server/http/hub.h"
 #include "server/scheduler/pass.h"
+#include "server/settings.h"
 #include "server/storage/blob.h"
 
 #include <errno.h>
@@ -67,6 +68,7 @@ static int run_pass(struct scheduler *s, struct db_conn *conn, bool drop, struct
 {
 	struct pass_hooks hooks = { .clock = s->app->clock,
 		.failures = &s->failures,
+		.elastic_wait_ms = s->app->settings->elastic_wait_ms,
 		.ctx = s,
 		.touch = touch,
 		.remove = remove_content };

@@ -238,6 +238,31 @@ def test_a_mesh_that_was_left_open_is_settled_and_explained(tenant):
     assert "no mesh fits" in refused.error["message"], refused
 
 
+def test_an_elastic_job_says_so_and_fits_on_the_smallest_mesh(tenant):
+    """Six billion parameters: eight devices hold them in parts, one does not."""
+    file = tenant.upload(WORDS)[2]["id"]
+    spec = job(file, precision="bf16", model={"config": {
+        "family": "gpt2", "n_layer": 48, "n_head": 24, "n_embd": 3072, "n_positions": 1024,
+        "vocab_size": 256}}, data={"sequence_length": 1024},
+        hyperparameters={"batch_size": 64, "micro_batch_size": 1},
+        activation_checkpointing="full", resources={"instance_type": "h100-80gb", "count": 8})
+
+    def elastic(least):
+        return {**spec, "parallelism": {"data": 8, "zero_stage": 3, "min_data": least}}
+
+    made = tenant.ok("jobs_create", json=elastic(4))
+    assert made["parallelism"]["min_data"] == 4 and made["resources"]["count"] == 8
+    tenant.ok("jobs_cancel", id=made["id"])
+    whole = tenant.ok("jobs_create", json=elastic(8))
+    assert "min_data" not in whole["parallelism"]
+    tenant.ok("jobs_cancel", id=whole["id"])
+    refused = tenant.refused("jobs_create", json=elastic(1))
+    assert refused.error["code"] == "plan_exceeds_memory", refused
+    assert refused.error["param"] == "$.parallelism.min_data", refused
+    refused = tenant.refused("jobs_create", json=elastic(9))
+    assert refused.error["param"] == "$.parallelism.min_data", refused
+
+
 def test_a_tokenizer_is_an_input_like_the_others(tenant, make_tenant):
     file, tokenizer = (tenant.upload(WORDS)[2]["id"] for _ in range(2))
     config = {"family": "gpt2", **LANGUAGE, "vocab_size": 300}

@@ -280,6 +280,41 @@ static void a_gang_needs_all_its_devices(void **state)
 	assert_ok(attempt_store_place_parts(conn, job, free, 2, &placed, &err));
 }
 
+static void an_elastic_job_takes_a_divisor(void **state)
+{
+	struct db_conn *conn = ((struct store_fixture *)*state)->conn;
+	struct err err = { 0 };
+	struct attempt_placed placed;
+	struct yard_agent large;
+	struct world w;
+	char job[IDENT_MAX];
+	make(conn, &w);
+	yard_agent(conn, "us-east-1", 5, &large);
+	yard_job(conn, w.tenant, w.file, 6, job);
+	assert_ok(db_exec(conn, NULL, &err,
+		"update jobs set spec = spec || '{\"parallelism\":{\"data\":6,\"min_data\":3}}'"
+		" where id = $1",
+		DB_TEXT(job)));
+	static const int64_t never[] = { 1, 2, 4, 5 };
+	assert_ok(db_exec(conn, NULL, &err, "savepoint before"));
+	for (size_t i = 0; i < ARRAY_LEN(never); i++) {
+		const struct attempt_place place = { large.id, never[i] };
+		assert_int_equal(
+			attempt_store_place_parts(conn, job, &place, 1, &placed, &err), ERR_DB_CONFLICT);
+		assert_ok(db_exec(conn, NULL, &err, "rollback to savepoint before"));
+	}
+	const struct attempt_place place = { large.id, 3 };
+	assert_ok(attempt_store_place_parts(conn, job, &place, 1, &placed, &err));
+	assert_text(conn, placed.attempt_id, "3", ATTEMPT_SQL("device_count"));
+	assert_text(conn, placed.attempt_id, "3", ATTEMPT_SQL("data_ways"));
+	/* What it has is what is metered: three devices, and no more. */
+	assert_text(conn, large.id, "starting,starting,starting,idle,idle", ALL_OPEN_SQL);
+	assert_text(conn, job, "3 3",
+		"select (data->>'count') || ' ' || (data->>'data') from job_events where job_id = $1"
+		" and type = 'job.assigned'");
+	yard_check_tiling(conn);
+}
+
 /* ---------------------------------------------------------------- rendezvous */
 
 static void expect_news(
@@ -388,6 +423,7 @@ int main(void)
 		store_test(a_silent_machine_is_known),
 		store_test(any_lease_that_runs_out_is_the_attempt_s),
 		store_test(a_gang_needs_all_its_devices),
+		store_test(an_elastic_job_takes_a_divisor),
 		store_test(ranks_hear_of_the_other_machines),
 		store_test(a_rendezvous_is_bounded),
 	};

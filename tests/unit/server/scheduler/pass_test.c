@@ -11,7 +11,8 @@ enum {
 	SCHEDULERS = 3,
 	/* the fixture has four connections */ RACE_JOBS = 40,
 	RACE_AGENTS = 5,
-	RACE_ROUNDS = 30
+	RACE_ROUNDS = 30,
+	ELASTIC_WAIT_MS = 60000
 };
 
 struct world {
@@ -33,6 +34,7 @@ static struct pass_hooks hooks_of(atomic_int *touched, struct pass_failures *fai
 {
 	return (struct pass_hooks){ .clock = clock_system(),
 		.failures = failures,
+		.elastic_wait_ms = ELASTIC_WAIT_MS,
 		.ctx = touched,
 		.touch = touch,
 		.remove = remove_content };
@@ -50,7 +52,8 @@ static void make(struct db_conn *conn, struct world *w)
 	store_file(conn, w->tenant, 'a', w->file);
 }
 
-static int place(struct db_conn *conn)
+/* Of each placed job, itself and its machines are touched. */
+static int place_on(struct db_conn *conn, int machines)
 {
 	struct err err = { 0 };
 	atomic_int touched = 0;
@@ -58,8 +61,13 @@ static int place(struct db_conn *conn)
 	struct pass_failures failures = { 0 };
 	struct pass_hooks hooks = hooks_of(&touched, &failures);
 	assert_ok(pass_place(conn, &hooks, &placed, &err));
-	assert_int_equal(atomic_load(&touched), 2 * placed);
+	assert_int_equal(atomic_load(&touched), (1 + machines) * placed);
 	return placed;
+}
+
+static int place(struct db_conn *conn)
+{
+	return place_on(conn, 1);
 }
 
 #define COUNT_SQL(from) "select count(*)::text from " from " and $1 <> ''"
@@ -177,6 +185,108 @@ static void all_machines_of_a_gang_are_woken(void **state)
 	assert_ok(pass_expire(conn, &hooks, &expired, &err));
 	assert_text(conn, job, "idle,idle",
 		"select string_agg(open_state, ',' order by open_state) from devices where $1 <> ''");
+	yard_check_tiling(conn);
+}
+
+#define LAST_SQL                                                                        \
+	"select a.data_ways || ' of ' || a.device_count || ': ' || (select count(*) from"   \
+	" attempt_devices ad where ad.attempt_id = a.id) from attempts a where job_id = $1" \
+	" order by number desc limit 1"
+
+static void end_last(struct db_conn *conn, const char *job, const char *lost_agent)
+{
+	struct err err = { 0 };
+	atomic_int touched = 0;
+	struct pass_failures failures = { 0 };
+	struct pass_hooks hooks = hooks_of(&touched, &failures);
+	int expired;
+	assert_ok(db_exec(conn, NULL, &err,
+		"update attempts set lease_until = yard_now() - interval '1 ms' where status <> 'ended'"));
+	assert_ok(db_exec(
+		conn, NULL, &err, "update attempt_parts set lease_until = yard_now() - interval '1 ms'"));
+	if (lost_agent != NULL)
+		assert_ok(db_exec(conn, NULL, &err,
+			"update agents set last_seen_at = last_seen_at - interval '1 minute' where id = $1",
+			DB_TEXT(lost_agent)));
+	assert_ok(pass_expire(conn, &hooks, &expired, &err));
+	assert_text(conn, job, "queued",
+		"select status from jobs where id = $1 and cancel_requested_at is null");
+}
+
+/* Of two machines one is lost: the next attempt has what is left, at once; when a machine is there
+ * again, the next after that has all. */
+static void an_elastic_job_goes_on_with_what_is_left(void **state)
+{
+	struct db_conn *conn = ((struct store_fixture *)*state)->conn;
+	struct err err = { 0 };
+	struct world w;
+	struct yard_agent g[2], third;
+	char job[IDENT_MAX];
+	make(conn, &w);
+	yard_agent(conn, "us-east-1", 3, &g[0]);
+	yard_job(conn, w.tenant, w.file, 4, job);
+	assert_ok(db_exec(conn, NULL, &err,
+		"update jobs set spec = spec || '{\"parallelism\":{\"data\":4,\"tensor\":1,"
+		"\"pipeline\":1,\"min_data\":2},\"resources\":{\"count\":4}}' where id = $1",
+		DB_TEXT(job)));
+	assert_int_equal(place(conn), 0); /* it is new: it waits for all of them */
+	yard_agent(conn, "us-east-1", 2, &g[1]);
+	assert_int_equal(place_on(conn, 2), 1);
+	assert_text(conn, job, "4 of 4: 4", LAST_SQL);
+	end_last(conn, job, g[1].id);
+	assert_text(conn, g[1].id, "lost", "select status from agents where id = $1");
+	assert_int_equal(place(conn), 1);
+	assert_text(conn, job, "2 of 2: 2", LAST_SQL);
+	struct store_json j;
+	store_json_init(&j);
+	assert_ok(attempt_store_write_poll(conn, g[0].id, &j.w, &err));
+	const struct json_val *one = json_array_at(json_get(store_json_root(&j), "attempts"), 0);
+	const struct json_val *spec = json_get(one, "spec");
+	const struct json_val *mesh = json_get(spec, "parallelism");
+	assert_int_equal(json_i64_or(json_get(one, "ranks"), -1), 2);
+	assert_int_equal(json_i64_or(json_get(mesh, "data"), -1), 2);
+	assert_int_equal(json_i64_or(json_get(mesh, "tensor"), -1), 1);
+	assert_null(json_get(mesh, "min_data"));
+	assert_int_equal(json_i64_or(json_get(json_get(spec, "resources"), "count"), -1), 2);
+	store_json_finish(&j);
+	yard_agent(conn, "us-east-1", 2, &third);
+	end_last(conn, job, NULL);
+	assert_int_equal(place_on(conn, 2), 1);
+	assert_text(conn, job, "4 of 4: 4", LAST_SQL);
+	assert_text(conn, job, "4", "select (spec->'parallelism'->>'data') from jobs where id = $1");
+	yard_check_tiling(conn);
+}
+
+/* Without a lost machine it waits first: since it was queued, or since its last attempt ended. */
+static void an_elastic_job_shrinks_when_it_has_waited(void **state)
+{
+	struct db_conn *conn = ((struct store_fixture *)*state)->conn;
+	struct err err = { 0 };
+	struct world w;
+	struct yard_agent g;
+	char job[IDENT_MAX];
+	make(conn, &w);
+	yard_agent(conn, "us-east-1", 3, &g);
+	yard_job(conn, w.tenant, w.file, 4, job);
+	assert_ok(db_exec(conn, NULL, &err,
+		"update jobs set spec = spec || '{\"parallelism\":{\"data\":4,\"min_data\":1}}',"
+		" queued_at = queued_at - interval '59 s' where id = $1",
+		DB_TEXT(job)));
+	assert_int_equal(place(conn), 0);
+	assert_ok(db_exec(conn, NULL, &err,
+		"update jobs set queued_at = queued_at - interval '1 s' where id = $1", DB_TEXT(job)));
+	assert_int_equal(place(conn), 1);
+	assert_text(conn, job, "2 of 2: 2", LAST_SQL);
+	/* An end that no lost machine had: what it has waited before does not count. */
+	end_last(conn, job, NULL);
+	assert_ok(db_exec(conn, NULL, &err, "update attempts set outcome = 'failed' where job_id = $1",
+		DB_TEXT(job)));
+	assert_int_equal(place(conn), 0);
+	assert_ok(db_exec(conn, NULL, &err,
+		"update attempts set ended_at = ended_at - interval '61 s' where job_id = $1",
+		DB_TEXT(job)));
+	assert_int_equal(place(conn), 1);
+	assert_text(conn, job, "2 of 2: 2", LAST_SQL);
 	yard_check_tiling(conn);
 }
 
@@ -425,6 +535,8 @@ int main(void)
 		cmocka_unit_test(a_small_job_passes_a_large_one),
 		cmocka_unit_test(residency_waits_says_why_and_goes_on),
 		cmocka_unit_test(all_machines_of_a_gang_are_woken),
+		cmocka_unit_test(an_elastic_job_goes_on_with_what_is_left),
+		cmocka_unit_test(an_elastic_job_shrinks_when_it_has_waited),
 		cmocka_unit_test(silent_machines_and_cancelled_jobs_are_left_alone),
 		cmocka_unit_test(leases_run_out_once),
 		cmocka_unit_test(what_fails_in_each_pass_is_logged_seldom),

@@ -120,6 +120,73 @@ static void a_gang_that_waited_long_gets_its_machines(void **state)
 	assert_int_equal(p.agent, 2);
 }
 
+enum { ELASTIC_WAIT_MS = 60000 };
+
+/* data ways of so many devices each, 1 or 2. */
+static struct job_queue_job elastic_job(int64_t data, int64_t min_data, int64_t others)
+{
+	struct job_queue_job j = job("us", data * others);
+	j.elastic = elastic_of(data * others, min_data, others);
+	return j;
+}
+
+static void expect_elastic(const struct job_queue_job *j, int64_t idle_a, int64_t idle_b, int count,
+	const struct placement_part *parts)
+{
+	struct job_queue_agent agents[] = { agent("a", "us-east-1", 8, idle_a),
+		agent("b", "us-east-1", 8, idle_b) };
+	struct placement p;
+	placement_choose_elastic(j, agents, 2, ELASTIC_WAIT_MS, &p);
+	expect_parts(&p, count, parts);
+	assert_int_equal(p.agent, count > 0 ? parts[0].agent : PLACEMENT_NONE);
+}
+
+static void an_elastic_job_waits_before_it_shrinks(void **state)
+{
+	struct job_queue_job j = elastic_job(6, 2, 1);
+	expect_elastic(&j, 3, 3, 2, (struct placement_part[]){ { 0, 3 }, { 1, 3 } });
+	j.paused_ms = ELASTIC_WAIT_MS - 1;
+	j.waited_ms = 10 * ELASTIC_WAIT_MS; /* how long it trained before is not waiting */
+	expect_elastic(&j, 4, 0, 0, NULL);
+	j.paused_ms++;
+	expect_elastic(&j, 3, 3, 2, (struct placement_part[]){ { 0, 3 }, { 1, 3 } }); /* the whole */
+	expect_elastic(&j, 5, 0, 1, (struct placement_part[]){ { 0, 3 } }); /* 5 and 4 do not divide */
+	expect_elastic(&j, 2, 1, 2, (struct placement_part[]){ { 0, 2 }, { 1, 1 } });
+	expect_elastic(&j, 2, 0, 1, (struct placement_part[]){ { 0, 2 } });
+	expect_elastic(&j, 1, 0, 0, NULL); /* min_data */
+	j = elastic_job(6, 0, 1);
+	j.paused_ms = ELASTIC_WAIT_MS;
+	expect_elastic(&j, 5, 0, 0, NULL); /* not elastic */
+}
+
+static void after_a_lost_machine_it_shrinks_at_once(void **state)
+{
+	struct job_queue_job j = elastic_job(4, 1, 2);
+	j.after_lost = true;
+	expect_elastic(&j, 8, 8, 1, (struct placement_part[]){ { 0, 8 } }); /* the whole is free */
+	expect_elastic(&j, 7, 0, 1, (struct placement_part[]){ { 0, 4 } }); /* 2 x 2, not 3 x 2 */
+	expect_elastic(&j, 3, 0, 1, (struct placement_part[]){ { 0, 2 } });
+	expect_elastic(&j, 1, 0, 0, NULL); /* the other axes stay */
+}
+
+/* An elastic job that waits keeps machines free for its whole wish only when no size has a place.
+ */
+static void an_elastic_job_reserves_nothing_for_what_it_does_not_take(void **state)
+{
+	struct job_queue_agent agents[] = { agent("a", "us-east-1", 4, 3) };
+	struct job_queue_job j = elastic_job(4, 2, 1);
+	struct placement p;
+	j.waited_ms = j.paused_ms = PLACEMENT_GUARD_MS;
+	placement_choose_elastic(&j, agents, 1, ELASTIC_WAIT_MS, &p);
+	expect_parts(&p, 1, (struct placement_part[]){ { 0, 2 } });
+	assert_false(agents[0].reserved);
+	agents[0].idle = 1;
+	placement_choose_elastic(&j, agents, 1, ELASTIC_WAIT_MS, &p);
+	assert_int_equal(p.agent, PLACEMENT_NONE);
+	assert_non_null(strstr(p.message, "Waiting for 4 cpu-dev devices"));
+	assert_true(agents[0].reserved);
+}
+
 static void reasons_are_told_apart(void **state)
 {
 	struct job_queue_agent us_busy = agent("a", "us-east-1", 2, 0);
@@ -180,6 +247,9 @@ int main(void)
 		cmocka_unit_test(a_gang_takes_as_few_machines_as_it_can),
 		cmocka_unit_test(a_gang_avoids_the_machine_that_was_lost),
 		cmocka_unit_test(a_gang_that_waited_long_gets_its_machines),
+		cmocka_unit_test(an_elastic_job_waits_before_it_shrinks),
+		cmocka_unit_test(after_a_lost_machine_it_shrinks_at_once),
+		cmocka_unit_test(an_elastic_job_reserves_nothing_for_what_it_does_not_take),
 		cmocka_unit_test(a_large_job_that_waited_long_gets_a_machine),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

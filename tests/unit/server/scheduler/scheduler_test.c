@@ -6,6 +6,7 @@
 #include "server/app.h"
 #include "server/http/hub_private.h"
 #include "server/scheduler/scheduler.h"
+#include "server/settings.h"
 
 #include <time.h>
 
@@ -14,6 +15,7 @@ enum { WAIT_MS = 20000, LOOK_MS = 10 };
 struct world {
 	struct db_conn *conn;
 	struct db_pool *hub_pool;
+	struct settings_server settings;
 	struct app app;
 	struct scheduler *schedulers[2];
 };
@@ -45,6 +47,7 @@ static void start(struct world *w, struct db_conn *conn)
 	struct err err = { 0 };
 	struct db_config config = { .url = getenv("TRAINYARD_TEST_DB_URL"), .size = 1 };
 	*w = (struct world){ .conn = conn };
+	w->app.settings = &w->settings;
 	assert_ok(db_pool_create(&config, &w->hub_pool, &err));
 	assert_ok(hub_create(w->hub_pool, clock_system(), &w->app.hub, &err));
 	for (int i = 0; i < 2; i++)
