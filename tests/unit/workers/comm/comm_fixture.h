@@ -171,6 +171,14 @@ static inline void fixture_finish(struct ranks *all, int victim)
 	assert_int_equal(failed, 0);
 }
 
+/* Sanitizers are slow: under them a test of many meshes takes one in so many, each another one. */
+enum { FIXTURE_SPARED = 5 };
+static inline bool fixture_takes(void)
+{
+	static int asked;
+	return getenv("TRAINYARD_SANITIZED") == NULL || asked++ % FIXTURE_SPARED == 0;
+}
+
 static inline void fixture_run(
 	int size, void (*body)(struct rank *r), const void *arg, void *shared)
 {
