@@ -221,7 +221,7 @@ static void check_holders(struct life *l)
 	for (int i = 0; i < JOBS; i++)
 		if (l->jobs[i].live)
 			assert_text(l->conn, l->jobs[i].a.id, "true",
-				"select (count(*) = (select device_count from jobs j join attempts a"
+				"select (count(*) = (select a.device_count from jobs j join attempts a"
 				"  on a.job_id = j.id where a.id = $1))::text"
 				" from devices where open_attempt_id = $1");
 }
