@@ -179,6 +179,20 @@ def test_gpt2_s_matrices_are_in_by_out(tmp_path):
     assert "lm_head.weight" not in shapes  # stored once
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_folder_is_one_run_s(tmp_path, ranks):
+    given = prepare(tmp_path, "gpt2", 5000, resources={"instance_type": "cpu-dev", "count": ranks})
+    command = [TRAINER, "run", *given, "--out", tmp_path / "out", "--ranks", ranks]
+    with subprocess.Popen([str(x) for x in command], stdout=subprocess.PIPE) as first:
+        assert json.loads(first.stdout.readline())["t"] == "training"
+        second = subprocess.run([str(x) for x in command], capture_output=True, text=True, timeout=60)
+        assert second.returncode == 1
+        assert "--out: another run writes into" in second.stderr, second.stderr
+        first.terminate()
+        first.stdout.read()
+    assert first.returncode == 0 or first.returncode == 1
+
+
 def test_killed_at_any_moment_it_goes_on_to_the_same_end(tmp_path):
     given = prepare(tmp_path, "gpt2", 200, checkpoint={"every_steps": 3, "keep": 2})
     whole = trainer("run", *given, "--out", tmp_path / "whole")

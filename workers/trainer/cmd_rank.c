@@ -10,6 +10,7 @@
 #include "workers/trainer/agree.h"
 #include "workers/trainer/attempt.h"
 #include "workers/trainer/channel.h"
+#include "workers/trainer/files.h"
 #include "workers/trainer/loop.h"
 #include "workers/trainer/message.h"
 #include "workers/trainer/ranks.h"
@@ -62,23 +63,6 @@ static int parse(int argc, char **argv, struct rank *r)
 		}
 	}
 	return r->dir != NULL && r->index >= 0 ? 0 : ERR_MISSING_FIELD;
-}
-
-/* A lock that the kernel ties to this process: a restarted agent sees by it who trains, and two
- * trainers never share a folder. The descriptor stays open for good. */
-static int lock_rank(const char *path, bool *ret_busy, struct err *err)
-{
-	struct flock l = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
-	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-	if (fd < 0)
-		return err_errno(err, ERR_IO, errno, "%s cannot be opened", path);
-	if (fcntl(fd, F_SETLK, &l) < 0) {
-		*ret_busy = errno == EACCES || errno == EAGAIN;
-		int rc = err_errno(err, ERR_IO, errno, "%s cannot be locked", path);
-		close(fd);
-		return rc;
-	}
-	return 0;
 }
 
 /* ------------------------------------------------------------------------------ the reporter */
@@ -326,7 +310,7 @@ int cmd_rank(int argc, char **argv, void (*on_no_lease)(void))
 	if (rc == 0)
 		rc = file_join(lock, rank_dir, "lock", &err);
 	if (rc == 0)
-		rc = lock_rank(lock, &busy, &err);
+		rc = files_lock(lock, &busy, &err);
 	if (rc == 0)
 		rc = lease_start(&r.lease, r.clock, until_us, on_no_lease, &err);
 	if (rc < 0) {

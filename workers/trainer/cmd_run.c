@@ -6,6 +6,7 @@
 
 #include "core/base/file.h"
 #include "workers/trainer/agree.h"
+#include "workers/trainer/files.h"
 #include "workers/trainer/loop.h"
 #include "workers/trainer/message.h"
 #include "workers/trainer/options.h"
@@ -168,6 +169,20 @@ static int check_ranks(const struct run_command *c, const struct job_spec *spec,
 		ranks_count(spec), (long long)c->ranks);
 }
 
+/* Two trainings in one folder would replace each other's checkpoints. One process holds it for all
+ * ranks: the one that has started them, otherwise rank 0. */
+static int hold_folder(const struct run_command *c, struct err *err)
+{
+	char lock[FILE_PATH_MAX];
+	bool busy = false;
+	int rc = file_mkdir(c->out, err);
+	if (rc == 0)
+		rc = file_join(lock, c->out, ".lock", err);
+	if (rc == 0)
+		rc = files_lock(lock, &busy, err);
+	return busy ? err_set(err, rc, "--out", "another run writes into %s", c->out) : rc;
+}
+
 /* What the command line names, looked at before anything is taken. */
 static int check_all(struct run_command *c, struct job_spec *ret_spec, struct err *err)
 {
@@ -186,6 +201,9 @@ static int check_all(struct run_command *c, struct job_spec *ret_spec, struct er
 		rc = spec_file_tokenizer(ret_spec, &c->inputs, c->tokenizer, err);
 	if (rc == 0 && c->rates != NULL)
 		rc = rates_read_peak(c->rates, ret_spec->precision, &c->inputs.peak_flops, err);
+	bool started = c->rendezvous == c->meeting_place;
+	if (rc == 0 && c->rank == 0 && !started)
+		rc = hold_folder(c, err);
 	return rc < 0 ? rc : file_mkdir(c->out, err);
 }
 
@@ -299,7 +317,7 @@ static int run_rank(struct run_command *c, struct err *err)
 static int run_all(struct run_command *c, struct err *err)
 {
 	int rank = 0, status = COMMAND_OK;
-	int rc = file_mkdir(c->out, err);
+	int rc = hold_folder(c, err);
 	if (rc == 0)
 		rc = file_join(c->meeting_place, c->out, "rendezvous", err);
 	if (rc == 0)

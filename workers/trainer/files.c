@@ -58,3 +58,18 @@ int files_seal(
 		return err_errno(err, ERR_IO, errno, "%s cannot be synced", path);
 	return digest_file(path, ret_hex, ret_bytes, err);
 }
+
+int files_lock(const char *path, bool *ret_busy, struct err *err)
+{
+	struct flock l = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return err_errno(err, ERR_IO, errno, "%s cannot be opened", path);
+	if (fcntl(fd, F_SETLK, &l) < 0) {
+		*ret_busy = errno == EACCES || errno == EAGAIN;
+		int rc = err_errno(err, ERR_IO, errno, "%s cannot be locked", path);
+		close(fd);
+		return rc;
+	}
+	return 0;
+}

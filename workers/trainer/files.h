@@ -9,6 +9,7 @@
 #include "core/base/file.h"
 #include "core/crypto/digest.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* A file being written. Zero-initialise fd to -1 (FILES_OUT_INIT). */
@@ -35,3 +36,8 @@ int files_write(const char *path, const void *data, size_t bytes, struct err *er
 /* Syncs a written file and tells its hash and size. */
 int files_seal(const char *path, char ret_hex[static DIGEST_HEX_MAX], int64_t *ret_bytes,
 	struct err *err) must_check;
+
+/* A lock that the kernel ties to this process: a restarted agent sees by it who trains, and two
+ * trainings never share a folder. Makes the file; the descriptor stays open for good. An error with
+ * *ret_busy set: another process has it. */
+int files_lock(const char *path, bool *ret_busy, struct err *err) must_check;

@@ -44,7 +44,8 @@ static int move(struct gather *g, bool send, int other, void *data, int64_t byte
 		.recv = send ? NULL : data,
 		.count = bytes,
 		.type = COMM_BYTES,
-		.root = other };
+		.root = other,
+		.deadline_ms = AGREE_WORK_MS }; /* until rank 0 has written what others have before */
 	int rc = send ? g->comm->ops->send(g->comm, &a, &ticket, err)
 				  : g->comm->ops->recv(g->comm, &a, &ticket, err);
 	return rc < 0 ? rc : comm_wait(g->comm, ticket, err);
