@@ -297,7 +297,8 @@ static void find_events(struct weave *w)
 			event(w, w->uses[i - 1].first, GATHER, i);
 		event(w, w->uses[i].first, WAIT_GATHER, i);
 	}
-	for (int t = 0; t < w->b->table_count; t++)
+	/* Of tables that the ranks share, the family has moved it. */
+	for (int t = 0; t < w->b->table_count && !p->pieces; t++)
 		event(w, store_of(w, w->b->table[t].ids) + 1, TABLE, t);
 	qsort(w->events, (size_t)w->event_count, sizeof(*w->events), compare_events);
 }

@@ -16,7 +16,7 @@ struct calls {
 static bool is_call(enum plan_op_kind kind)
 {
 	return kind == PLAN_OP_ALL_REDUCE || kind == PLAN_OP_REDUCE_SCATTER ||
-		kind == PLAN_OP_ALL_GATHER;
+		kind == PLAN_OP_ALL_GATHER || kind == PLAN_OP_ALL_TO_ALL;
 }
 
 /* What is computed until the call is waited for. */
