@@ -21,7 +21,8 @@ BUILD = Path(os.environ.get("TRAINYARD_BUILD", HERE.parent.parent / "build"))
 TRAINER = BUILD / "workers/trainer/trainyard-trainer"
 SKIPPED = 2  # steps of each run that are not counted: the first touches of memory
 
-# name: model, sequence length, batch, micro-batch of each rank, precision, ZeRO stage
+# name: model, sequence length, batch, micro-batch of each rank, precision, ZeRO stage, and the axis
+# of the ranks where it is not data
 GPT2_124M = {"family": "gpt2", "n_layer": 12, "n_head": 12, "n_embd": 768, "n_positions": 1024,
              "vocab_size": 50257}
 TINY = {"family": "gpt2", "n_layer": 4, "n_head": 4, "n_embd": 128, "n_positions": 256,
@@ -32,6 +33,10 @@ CASES = {
     "gpt2-tiny-zero2": (TINY, 128, 8, 4, "fp32", 2),
     "gpt2-tiny-zero3": (TINY, 128, 8, 4, "fp32", 3),
     "gpt2-124m-t256": (GPT2_124M, 256, 4, 2, "fp32", 0),
+    "gpt2-tiny-tensor": (TINY, 128, 8, 8, "fp32", 0, "tensor"),
+    "gpt2-tiny-pipeline": (TINY, 128, 8, 1, "fp32", 0, "pipeline"),
+    "gpt2-124m-t256-tensor": (GPT2_124M, 256, 4, 4, "fp32", 0, "tensor"),
+    "gpt2-124m-t256-pipeline": (GPT2_124M, 256, 8, 1, "fp32", 0, "pipeline"),
     "gpt2-124m-t256-accumulate": (GPT2_124M, 256, 16, 2, "fp32", 0),
     "gpt2-124m-t256-zero1": (GPT2_124M, 256, 4, 2, "fp32", 1),
     "gpt2-124m-t256-bf16": (GPT2_124M, 256, 4, 2, "bf16", 0),
@@ -39,15 +44,16 @@ CASES = {
 
 
 def spec_of(case, ranks, steps):
-    model, length, batch, micro, precision, zero = CASES[case]
+    model, length, batch, micro, precision, zero, *axis = CASES[case]
+    mesh = {"data": 1, "tensor": 1, "pipeline": 1}
+    mesh[axis[0] if axis else "data"] = ranks
     return {
         "task": "language_model", "model": {"config": model}, "training_file": "file_text",
         "data": {"format": "text", "tokenizer": "bytes", "sequence_length": length},
         "hyperparameters": {"max_steps": steps, "batch_size": batch, "learning_rate": 3e-4,
                             "micro_batch_size": micro if ranks > 1 else "auto"},
         "precision": precision,
-        "parallelism": {"data": ranks, "tensor": 1, "pipeline": 1,
-                        "zero_stage": zero if ranks > 1 else 0},
+        "parallelism": {**mesh, "zero_stage": zero if ranks > 1 else 0},
         "resources": {"instance_type": "cpu-dev", "count": ranks},
     }
 

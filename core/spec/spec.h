@@ -143,13 +143,15 @@ struct spec_hyper {
 /* A mesh of ranks, one a device: data * tensor * pipeline = device_count. 0 stands for 1. */
 struct spec_parallel {
 	int64_t data, tensor, pipeline;
-	int64_t interleave; /* chunks of layers that each stage has; 0 or 1: plain 1F1B */
 	/* What the ranks of the data axis keep a part of each (Rajbhandari et al. 2020): 0 nothing, 1
 	 * the optimizer's state, 2 gradients too, 3 weights too. */
 	int64_t zero_stage;
 	/* Not of the job's JSON: gradients are reduced in pieces of about so many bytes; 0 =
 	 * PLAN_BUCKET_BYTES. */
 	int64_t bucket_bytes;
+	/* Stages on each rank of the pipeline axis, dealt out in turn (Narayanan et al. 2021); 0 = 1.
+	 */
+	int64_t interleave;
 };
 
 struct spec_limits {

@@ -14,6 +14,7 @@ enum {
 	MICRO_RESIDUAL_PIXELS = 1024 * 1024, /* of all images of a residual network's micro-batch */
 	MICRO_RESIDUAL_UNKNOWN = 32,         /* images of a size that the data decides */
 	SMALL_EMBD = 512,                    /* below it a language model bears a higher rate */
+	PIPELINE_MICROS = 4,                 /* of each rank of a pipeline, in a step */
 	LARGE_EMBD = 8192,                   /* from it on a lower one */
 };
 
@@ -110,11 +111,18 @@ int64_t spec_json_auto_micro_batch_most(const struct job_spec *spec)
 	return most < 1 ? 1 : most;
 }
 
-/* A batch that the ranks cannot share is refused by whoever checks it; this only makes a number. */
+/* The largest that the batch is a multiple of; in a pipeline, of which each rank gets a few, and
+ * the number of micro-batches a multiple of the ranks where the batch lets it. A batch that the
+ * ranks cannot share is refused by whoever checks it; this only makes a number. */
 int64_t spec_json_auto_micro_batch(const struct job_spec *spec)
 {
-	int64_t share = spec->hyper.batch_size / spec_json_parallel_data(spec);
-	return divisor_at_most(share < 1 ? 1 : share, spec_json_auto_micro_batch_most(spec));
+	int64_t most = spec_json_auto_micro_batch_most(spec);
+	int64_t each = spec->hyper.batch_size / spec_json_parallel_data(spec);
+	int64_t ranks = spec->parallel.pipeline > 1 ? spec->parallel.pipeline : 1;
+	if (ranks > 1 && most > each / (ranks * PIPELINE_MICROS))
+		most = each / (ranks * PIPELINE_MICROS);
+	int64_t share = each % ranks == 0 ? each / ranks : each;
+	return divisor_at_most(share < 1 ? 1 : share, most < 1 ? 1 : most);
 }
 
 enum spec_precision spec_json_auto_precision(const struct job_spec *spec)

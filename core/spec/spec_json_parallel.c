@@ -5,19 +5,26 @@
 
 #include <string.h>
 
-enum { ZERO_STAGE_MAX = 3 };
+enum { ZERO_STAGE_MAX = 3, INTERLEAVE_MAX = 64 };
 
-/* What this version does not train yet: the one place that says so. */
-static void check_built(struct json_obj *part, const struct spec_parallel *p)
+/* Layers, and what a rank's stages need of the batch, are the plan's to check. */
+static void check_layers(
+	struct json_obj *part, const struct job_spec *spec, const struct spec_parallel *p)
 {
 	if (part->code)
 		return;
-	if (p->tensor > 1)
+	if (p->tensor > 1 && !spec_is_language(spec))
 		json_obj_fail(part, ERR_INVALID_VALUE, "tensor",
-			"%s.tensor: this version shares a job by data only, so it can only be 1", part->path);
-	else if (p->pipeline > 1)
+			"%s.tensor: only layers of language models are cut, so it can only be 1", part->path);
+	else if (p->pipeline > 1 && !spec_is_language(spec))
 		json_obj_fail(part, ERR_INVALID_VALUE, "pipeline",
-			"%s.pipeline: this version shares a job by data only, so it can only be 1", part->path);
+			"%s.pipeline: only models of the families gpt2 and llama have layers that a pipeline "
+			"can share, so it can only be 1",
+			part->path);
+	else if (p->interleave > 1 && p->pipeline == 1)
+		json_obj_fail(part, ERR_INVALID_VALUE, "interleave",
+			"%s.interleave cuts the stages of a pipeline: without one it can only be 1",
+			part->path);
 }
 
 /* What is not given of data is what the other axes leave over. */
@@ -43,10 +50,11 @@ static void settle_data(struct json_obj *part, struct spec_parallel *p, int64_t 
 
 void spec_json_parallel_read(struct json_obj *o, struct job_spec *spec)
 {
-	struct spec_parallel p = { .tensor = 1, .pipeline = 1 };
+	struct spec_parallel p = { .tensor = 1, .pipeline = 1, .interleave = 1 };
 	struct json_obj part;
-	spec->parallel =
-		(struct spec_parallel){ .data = spec->device_count, .tensor = 1, .pipeline = 1 };
+	spec->parallel = (struct spec_parallel){
+		.data = spec->device_count, .tensor = 1, .pipeline = 1, .interleave = 1
+	};
 	if (spec_json_is_auto(o, "parallelism") || !spec_json_open_part(o, "parallelism", &part))
 		return;
 	if (!spec_json_is_auto(&part, "data"))
@@ -54,7 +62,8 @@ void spec_json_parallel_read(struct json_obj *o, struct job_spec *spec)
 	json_obj_i64(&part, "tensor", 1, SPEC_DEVICES_MAX, &p.tensor);
 	json_obj_i64(&part, "pipeline", 1, SPEC_DEVICES_MAX, &p.pipeline);
 	json_obj_i64(&part, "zero_stage", 0, ZERO_STAGE_MAX, &p.zero_stage);
-	check_built(&part, &p);
+	json_obj_i64(&part, "interleave", 1, INTERLEAVE_MAX, &p.interleave);
+	check_layers(&part, spec, &p);
 	settle_data(&part, &p, spec->device_count);
 	if (p.data == 1) /* there is nobody to share the state with: all stages are the same */
 		p.zero_stage = 0;

@@ -152,6 +152,7 @@ static void write_placement(struct json_writer *w, const struct job_spec *spec)
 	json_field_i64(w, "tensor", ways(spec->parallel.tensor));
 	json_field_i64(w, "pipeline", ways(spec->parallel.pipeline));
 	json_field_i64(w, "zero_stage", spec->parallel.zero_stage);
+	json_field_i64(w, "interleave", ways(spec->parallel.interleave));
 	json_end_object(w);
 	json_key(w, "resources");
 	json_begin_object(w);

@@ -213,12 +213,12 @@ static inline void life_run_on(
 /* The job on so many ranks of the data axis; zero is of no account for one. */
 static inline void life_mesh(struct life_job *job, int ranks, int zero)
 {
-	life_place(job, (struct spec_parallel){ ranks, 1, 1, ranks > 1 ? zero : 0, 0 });
+	life_place(job, (struct spec_parallel){ ranks, 1, 1, ranks > 1 ? zero : 0, 0, 0 });
 }
 
 static inline void life_run(struct life_job *job, int ranks, int zero, struct life *ret)
 {
-	life_run_on(job, (struct spec_parallel){ ranks, 1, 1, ranks > 1 ? zero : 0, 0 }, ret);
+	life_run_on(job, (struct spec_parallel){ ranks, 1, 1, ranks > 1 ? zero : 0, 0, 0 }, ret);
 }
 
 /* The job of a case, with its files. */

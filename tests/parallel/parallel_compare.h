@@ -1,34 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Holds what a mesh trained to against what one rank alone did, and its ranks against each other. */
+ * Holds what a mesh has trained against what one rank has. Included by the tests of meshes. */
 #pragma once
 
 #include "tests/parallel/parallel_fixture.h"
 
-static inline double compare_relative(double a, double b)
+static struct run_result *alone, *together;
+
+static inline double relative(double a, double b)
 {
 	double size = fmax(fabs(a), fabs(b));
 	return size > 0 ? fabs(a - b) / size : 0;
 }
 
 /* What twenty steps may make of sums in another order. */
-struct compare_bounds {
+struct bounds {
 	double loss, norm, weights;
 };
-static const struct compare_bounds compare_bounds_of[] = {
+static const struct bounds bounds_of[] = {
 	[SPEC_FP32] = { 1e-6, 1e-5, 1e-3 },
 	[SPEC_BF16] = { 2e-2, 2e-1, 5e-2 },
 	[SPEC_FP16] = { 2e-3, 5e-2, 2e-2 },
 };
 
-static inline void compare_steps(const char *name, const struct run_result *alone,
-	const struct run_result *together, int size, const struct compare_bounds *b)
+static inline void compare_steps(const char *name, int size, const struct bounds *b)
 {
 	for (int i = 0; i < RUN_STEPS; i++) {
 		const struct run_step *want = &alone->step[0][i], *got = &together->step[0][i];
-		if (compare_relative(want->loss, got->loss) > b->loss)
+		if (relative(want->loss, got->loss) > b->loss)
 			fail_msg(
 				"%s: step %d: loss %.9g, one rank has %.9g", name, i + 1, got->loss, want->loss);
-		if (compare_relative(want->norm, got->norm) > b->norm)
+		if (relative(want->norm, got->norm) > b->norm)
 			fail_msg("%s: step %d: gradient norm %.9g, one rank has %.9g", name, i + 1, got->norm,
 				want->norm);
 		assert_true(want->learning_rate == got->learning_rate);
@@ -40,8 +41,7 @@ static inline void compare_steps(const char *name, const struct run_result *alon
 	}
 }
 
-static inline void compare_weights(const char *name, const struct run_result *alone,
-	const struct run_result *together, const struct compare_bounds *b)
+static inline void compare_weights(const char *name, const struct bounds *b)
 {
 	double diff = 0, size = 0;
 	assert_int_equal(alone->params_count, together->params_count);
@@ -56,40 +56,47 @@ static inline void compare_weights(const char *name, const struct run_result *al
 		fail_msg("%s: the weights differ by %.3g", name, sqrt(diff / size));
 }
 
-/* Ranks of the data axis have the same weights below ZeRO 3, those of the tensor axis what is not cut;
- * and what the plan says of memory is so. */
-static inline void compare_ranks(
-	const char *name, const struct run_result *together, int size, int tensor)
+/* A parameter that several ranks have whole is the same on all; and what the plan says of memory.
+ */
+static inline void compare_ranks(const char *name, int size)
 {
-	for (int r = 0; r < size; r++) {
-		const int first = r % tensor, neighbour = r - r % tensor;
+	for (int r = 0; r < size; r++)
 		assert_int_equal(together->plan_bytes[r], together->memory_bytes[r]);
-		if (memcmp(together->weights[first], together->weights[r],
-				(size_t)together->weights_bytes[r]) != 0)
-			fail_msg("%s: rank %d has other weights than rank %d", name, r, first);
-		if (together->alike[r] != together->alike[neighbour])
-			fail_msg("%s: rank %d has other values than rank %d of what both have whole", name, r,
-				neighbour);
-	}
+	for (int i = 0; i < RUN_PARAMS_MAX; i++)
+		for (int r = 0; r < size; r++)
+			for (int other = r + 1; other < size; other++) {
+				const struct run_weight *a = &together->weight[r][i],
+										*b = &together->weight[other][i];
+				bool same = a->bytes > 0 && b->bytes > 0 && a->cut_first == b->cut_first;
+				if (same &&
+					(a->bytes != b->bytes ||
+						memcmp(&together->weights[r][a->at], &together->weights[other][b->at],
+							(size_t)a->bytes) != 0))
+					fail_msg("%s: ranks %d and %d have other weights in parameter %d", name, r,
+						other, i);
+			}
 }
 
-static inline void compare_evaluation(const char *name, const struct run_result *alone,
-	const struct run_result *together, int size, const struct compare_bounds *b)
+static inline void compare_evaluation(const char *name, int size, const struct bounds *b)
 {
 	const struct engine_evaluation *want = &alone->evaluation[0], *got = &together->evaluation[0];
-	if (compare_relative(want->loss, got->loss) > 10 * b->loss)
+	if (relative(want->loss, got->loss) > 10 * b->loss)
 		fail_msg("%s: evaluation: loss %.9g, one rank has %.9g", name, got->loss, want->loss);
 	assert_int_equal(want->samples, got->samples);
 	for (int r = 1; r < size; r++)
 		assert_memory_equal(got, &together->evaluation[r], sizeof(*got));
 }
 
-/* Ranks that share layers (tensor) are neighbours. */
-static inline void compare(const char *name, const struct run_result *alone,
-	const struct run_result *together, int size, int tensor, const struct compare_bounds *b)
+static inline void compare_runs(const char *name, int size, const struct bounds *b)
 {
-	compare_steps(name, alone, together, size, b);
-	compare_weights(name, alone, together, b);
-	compare_ranks(name, together, size, tensor);
-	compare_evaluation(name, alone, together, size, b);
+	compare_steps(name, size, b);
+	compare_weights(name, b);
+	compare_ranks(name, size);
+	compare_evaluation(name, size, b);
+}
+
+static inline void compare_begin(void)
+{
+	alone = fixture_shared(sizeof(*alone));
+	together = fixture_shared(sizeof(*together));
 }

@@ -14,6 +14,7 @@ enum {
 	RUN_STEPS = 20,
 	RUN_ELEMENTS_MAX = 1 << 18, /* of a model */
 	RUN_RANKS_MAX = FIXTURE_RANKS_MAX,
+	RUN_PARAMS_MAX = 512,
 };
 
 struct run_step {
@@ -28,11 +29,12 @@ struct run_result {
 	int64_t plan_bytes[RUN_RANKS_MAX], memory_bytes[RUN_RANKS_MAX];
 	int64_t owned; /* elements that somebody wrote to params, all in all */
 	int64_t params_count;
-	float params[RUN_ELEMENTS_MAX];                       /* exact values, in the plan's order */
-	uint8_t weights[RUN_RANKS_MAX][RUN_ELEMENTS_MAX * 4]; /* what operations read */
-	int64_t weights_bytes[RUN_RANKS_MAX];
-	uint64_t
-		alike[RUN_RANKS_MAX]; /* a hash of the rank's pieces of what the tensor axis keeps whole */
+	float params[RUN_ELEMENTS_MAX]; /* exact values, in the order of the whole model */
+	/* What operations read, of each parameter that a rank has whole; 0 bytes: it does not. */
+	uint8_t weights[RUN_RANKS_MAX][RUN_ELEMENTS_MAX * 4];
+	struct run_weight {
+		int64_t at, bytes, cut_first;
+	} weight[RUN_RANKS_MAX][RUN_PARAMS_MAX];
 };
 
 /* What the ranks are told. */
@@ -47,18 +49,37 @@ static inline struct run_result *run_of(struct rank *r)
 	return r->all->shared;
 }
 
+/* Where each parameter of the whole model begins, by its number; returns the elements of all. */
+static inline int64_t run_places(
+	const struct run_job *job, const struct plan_dataset *dims, int64_t *ret_at)
+{
+	struct err err = { 0 };
+	struct plan *whole = NULL;
+	struct job_spec spec = job->spec;
+	int64_t at = 0;
+	spec.parallel = (struct spec_parallel){ 1, 1, 1, 0, 0, 0 };
+	RANK_OK(plan_compile_rank(&spec, dims, 0, &whole, &err));
+	RANK_CHECK(whole->param_count <= RUN_PARAMS_MAX);
+	for (int i = 0; i < whole->param_count; i++) {
+		RANK_CHECK(whole->params[i].number == i);
+		ret_at[i] = at;
+		at += whole->params[i].count;
+	}
+	RANK_CHECK(at <= RUN_ELEMENTS_MAX);
+	plan_destroy(whole);
+	return at;
+}
+
 /* Each element of each parameter belongs to one rank, or to several alike: then the first tells. */
-static inline void run_collect(struct rank *r, struct engine *e, const struct plan *p)
+static inline void run_collect(
+	struct rank *r, struct engine *e, const struct plan *p, const int64_t *places)
 {
 	struct run_result *res = run_of(r);
-	int64_t at = 0, owned = 0;
+	int64_t owned = 0;
 	for (int i = 0; i < p->param_count; i++) {
 		struct engine_tensor t;
+		int64_t at = places[p->params[i].number];
 		engine_tensor_at(e, i, &t);
-		int64_t whole = 1;
-		for (int d = 0; d < t.rank; d++)
-			whole *= t.shape[d];
-		RANK_CHECK(at + whole <= RUN_ELEMENTS_MAX);
 		for (int64_t k = 0; k < t.count && t.copy == 0; k++) {
 			float x = 0;
 			if (t.type == PLAN_F32)
@@ -68,50 +89,33 @@ static inline void run_collect(struct rank *r, struct engine *e, const struct pl
 			res->params[at + plan_cut_at(&t.cut, t.begin + k)] = x;
 			owned++;
 		}
-		at += whole;
 	}
 	__atomic_add_fetch(&res->owned, owned, __ATOMIC_RELAXED);
-	res->params_count = at;
 }
 
-static inline uint64_t run_hash(uint64_t h, const void *data, int64_t bytes)
-{
-	for (int64_t i = 0; i < bytes; i++)
-		h = (h ^ ((const uint8_t *)data)[i]) * UINT64_C(0x100000001b3);
-	return h;
-}
-
-static inline void run_alike(struct rank *r, struct engine *e)
-{
-	uint64_t h = UINT64_C(0xcbf29ce484222325);
-	for (int i = 0; i < engine_tensor_count(e); i++) {
-		struct engine_tensor t;
-		engine_tensor_at(e, i, &t);
-		if (t.cut.run == t.cut.period)
-			h = run_hash(run_hash(h, t.name, (int64_t)strlen(t.name)), t.data, t.bytes);
-	}
-	run_of(r)->alike[r->rank] = h;
-}
-
-/* The weights that every rank has whole. */
+/* The weights that a rank has whole. */
 static inline void run_weights(struct rank *r, struct engine *e, const struct plan *p)
 {
 	struct run_result *res = run_of(r);
 	int64_t at = 0;
-	for (int i = 0; i < p->buffer_count; i++) {
-		const struct plan_buffer *b = &p->buffers[i];
-		bool whole = b->kind == PLAN_WEIGHTS && strstr(b->name, ".own") == NULL;
-		if (!whole)
+	for (int i = 0; i < p->param_count; i++) {
+		const struct plan_param *pr = &p->params[i];
+		int buffer = pr->bucket < 0 ? pr->weight : p->buckets[pr->bucket].weights;
+		if (buffer < 0)
 			continue;
-		RANK_CHECK(at + b->bytes <= RUN_ELEMENTS_MAX * 4);
-		memcpy(&res->weights[r->rank][at], engine_buffer(e, i), (size_t)b->bytes);
-		at += b->bytes;
+		int64_t size = plan_type_bytes(p->buffers[buffer].type), bytes = pr->count * size;
+		const char *from = engine_buffer(e, buffer);
+		from += pr->bucket < 0 ? 0 : pr->bucket_begin * size;
+		RANK_CHECK(at + bytes <= RUN_ELEMENTS_MAX * 4);
+		memcpy(&res->weights[r->rank][at], from, (size_t)bytes);
+		res->weight[r->rank][pr->number] = (struct run_weight){ at, bytes, pr->cut.first };
+		at += bytes;
 	}
-	res->weights_bytes[r->rank] = at;
 }
 
 /* A rank ready to step. */
 struct run_open {
+	struct plan_dataset dims;
 	struct data *data;
 	struct plan *plan;
 	struct mesh *mesh;
@@ -122,11 +126,10 @@ static inline void run_open(
 	struct rank *r, const struct run_job *job, int64_t deadline_ms, struct run_open *ret)
 {
 	struct err err = { 0 };
-	struct plan_dataset dims;
 	RANK_OK(data_open(
 		&job->spec, job->files, job->file_count, "training_file", NULL, &ret->data, &err));
-	data_dims(ret->data, NULL, &dims);
-	RANK_OK(plan_compile_rank(&job->spec, &dims, r->rank, &ret->plan, &err));
+	data_dims(ret->data, NULL, &ret->dims);
+	RANK_OK(plan_compile_rank(&job->spec, &ret->dims, r->rank, &ret->plan, &err));
 	RANK_CHECK(plan_mesh_size(&ret->plan->mesh) == r->size);
 	struct mesh_options o = {
 		.store = r->store, .open_ms = FIXTURE_DEADLINE_MS, .deadline_ms = deadline_ms, .check = true
@@ -155,9 +158,10 @@ static inline void run_rank(struct rank *r)
 	RANK_OK(engine_evaluate(o.engine, NULL, NULL, &res->evaluation[r->rank], &err));
 	res->plan_bytes[r->rank] = o.plan->total_bytes;
 	res->memory_bytes[r->rank] = engine_memory_bytes(o.engine);
-	run_collect(r, o.engine, o.plan);
+	int64_t places[RUN_PARAMS_MAX];
+	res->params_count = run_places(r->all->arg, &o.dims, places);
+	run_collect(r, o.engine, o.plan, places);
 	run_weights(r, o.engine, o.plan);
-	run_alike(r, o.engine);
 	engine_destroy(o.engine);
 	mesh_close(o.mesh);
 	plan_destroy(o.plan);

@@ -5,24 +5,23 @@
 
 enum { BATCH = 16, MICRO = 2, BUCKET_BYTES = 16 * 1024 };
 
-static struct run_result *alone, *together;
 static struct engine_case cases[CASES_MAX];
 static int case_count;
 
 static void data_meshes(struct fixture *f, const char *name)
 {
 	static const int64_t all[] = { 2, 4, 8 };
-	const struct compare_bounds *b = &compare_bounds_of[f->spec.precision];
+	const struct bounds *b = &bounds_of[f->spec.precision];
 	/* Eight ranks add only numbers to four, but for what cuts the batch to the last sample. */
 	size_t ways_count = strncmp(name, "gpt2", 4) == 0 || strcmp(name, "dlrm") == 0 ? 3 : 2;
-	run_mesh(f, (struct spec_parallel){ 1, 1, 1, 0, 0 }, alone);
+	run_mesh(f, (struct spec_parallel){ 1, 1, 1, 0, 0, 0 }, alone);
 	for (size_t w = 0; w < ways_count; w++)
 		for (int zero = 0; zero <= 3; zero++) {
 			char what[128];
 			snprintf(what, sizeof(what), "%s, data %lld, ZeRO %d", name, (long long)all[w], zero);
 			/* Small buckets, so that there are several. */
-			run_mesh(f, (struct spec_parallel){ all[w], 1, 1, zero, BUCKET_BYTES }, together);
-			compare(what, alone, together, (int)all[w], 1, b);
+			run_mesh(f, (struct spec_parallel){ all[w], 1, 1, zero, BUCKET_BYTES, 0 }, together);
+			compare_runs(what, (int)all[w], b);
 		}
 }
 
@@ -59,8 +58,7 @@ int main(int argc, char **argv)
 {
 	struct CMUnitTest tests[2 * CASES_MAX];
 	int n = 0;
-	alone = fixture_shared(sizeof(*alone));
-	together = fixture_shared(sizeof(*together));
+	compare_begin();
 	case_count = case_families(cases);
 	for (int i = 0; i < case_count; i++)
 		tests[n++] = (struct CMUnitTest){ cases[i].name, one_case, NULL, NULL, &cases[i] };

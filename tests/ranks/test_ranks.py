@@ -52,7 +52,8 @@ def alone(data):
 def test_ranks_train_as_one_does(yard, data, alone, ranks):
     client, text = data
     job = succeeded(client, client.post("/v1/jobs", ranks_job(text, ranks)), 180)
-    assert job["parallelism"] == {"data": ranks, "tensor": 1, "pipeline": 1, "zero_stage": 0}
+    assert job["parallelism"] == {"data": ranks, "tensor": 1, "pipeline": 1, "zero_stage": 0,
+                                  "interleave": 1}
     assert job["hyperparameters"]["micro_batch_size"] == 8 // ranks
     assert len(job["attempts"]) == 1
     _, evaluations, steps = alone

@@ -12,7 +12,10 @@ enum { ENGINE_THREADS_MAX = 1024 };
 
 void *engine_buffer(const struct engine *e, int buffer)
 {
-	return buffer < 0 ? NULL : e->arena + e->plan->buffers[buffer].offset;
+	if (buffer < 0)
+		return NULL;
+	const struct plan_buffer *b = &e->plan->buffers[buffer];
+	return e->arena + b->offset + engine_slot_bytes(e, b);
 }
 
 struct data_batch engine_batch(const struct engine *e, const struct plan_inputs *in)
@@ -32,7 +35,7 @@ static int prepare_host(struct engine *e, struct err *err)
 	int64_t running = 0, scratch = p->micro_batch;
 	for (int i = 0; i < p->param_count; i++)
 		running += p->params[i].role == PLAN_STATE ? p->params[i].count : 0;
-	if (engine_is_language(e))
+	if (p->head >= 0)
 		scratch = p->params[p->head].shape[1];
 	size_t each = (size_t)p->micro_steps + 1, ranks = (size_t)plan_mesh_size(&p->mesh);
 	e->running = calloc(2 * (size_t)running + 1, sizeof(float));
@@ -111,7 +114,8 @@ int engine_join(struct engine *e, struct mesh *mesh, struct err *err)
 {
 	const struct plan_mesh *plan = &e->plan->mesh, *place = &mesh->place;
 	if (place->data != plan->data || place->tensor != plan->tensor ||
-		place->pipeline != plan->pipeline || plan_mesh_rank(place) != plan_mesh_rank(plan))
+		place->pipeline != plan->pipeline || place->chunks != plan->chunks ||
+		plan_mesh_rank(place) != plan_mesh_rank(plan))
 		return err_set(err, ERR_CONFLICT, NULL,
 			"rank %d of %d x %d x %d ranks has the plan of rank %d of %d x %d x %d",
 			plan_mesh_rank(place), place->data, place->tensor, place->pipeline,

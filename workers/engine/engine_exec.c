@@ -11,7 +11,7 @@ void *engine_exec_operand(const struct engine *e, const struct plan_op *op, int 
 	if (op->operand[i] < 0)
 		return NULL;
 	const struct plan_buffer *b = &e->plan->buffers[op->operand[i]];
-	return e->arena + b->offset + op->shift[i] * plan_type_bytes(b->type);
+	return e->arena + b->offset + engine_slot_bytes(e, b) + op->shift[i] * plan_type_bytes(b->type);
 }
 
 enum plan_type engine_exec_type(const struct engine *e, const struct plan_op *op, int i)

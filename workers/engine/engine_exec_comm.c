@@ -18,6 +18,7 @@ static struct comm *group_of(const struct engine *e, enum plan_axis axis)
 	case PLAN_AXIS_DATA: return e->mesh->data;
 	case PLAN_AXIS_TENSOR: return e->mesh->tensor;
 	case PLAN_AXIS_PIPELINE: return e->mesh->pipeline;
+	case PLAN_AXIS_ENDS: return e->mesh->ends;
 	case PLAN_AXIS_ALL:
 	case PLAN_AXIS_NONE: break;
 	}
@@ -31,7 +32,7 @@ int engine_exec_failed(const struct engine *e, struct err *err)
 	return e->failure.code;
 }
 
-static void failed(struct engine *e, int rc, const struct err *err)
+void engine_exec_fail(struct engine *e, int rc, const struct err *err)
 {
 	if (rc < 0 && e->failure.code == 0) {
 		e->failure = *err;
@@ -39,11 +40,26 @@ static void failed(struct engine *e, int rc, const struct err *err)
 	}
 }
 
-static void wait_for(struct engine *e, struct engine_call call)
+static void wait_for(struct engine *e, struct comm *c, int64_t number)
 {
 	struct err err = { 0 };
-	if (call.ticket > 0 && e->failure.code == 0)
-		failed(e, comm_wait(call.group, call.ticket, &err), &err);
+	if (number > 0 && e->failure.code == 0)
+		engine_exec_fail(e, comm_wait(c, number, &err), &err);
+}
+
+/* The call of an operation, where micro-batches take turns that of the present one. */
+static struct engine_call *call_of(const struct engine *e, const struct plan_op *op)
+{
+	return &e->calls[op->ticket + (op->turns > 1 ? e->micro % op->turns : 0)];
+}
+
+/* After a failure what is under way stays known: engine_exec_leave ends it. */
+static void end_call(struct engine *e, struct engine_call *call)
+{
+	if (e->failure.code < 0)
+		return;
+	wait_for(e, call->group, call->number);
+	*call = (struct engine_call){ 0 };
 }
 
 /* Numbers that are only moved are bytes to comm.h, which has no integers. */
@@ -61,23 +77,28 @@ static enum comm_type type_of(const struct engine *e, const struct plan_op *op, 
 	return COMM_BYTES;
 }
 
-static void call(struct engine *e, const struct plan_op *op,
-	int (*start)(struct comm *, const struct comm_args *, int64_t *, struct err *), const void *x,
-	void *y)
+typedef int (*start_fn)(struct comm *, const struct comm_args *, int64_t *, struct err *);
+
+static void begin(
+	struct engine *e, const struct plan_op *op, struct comm *c, start_fn start, struct comm_args a)
 {
 	struct err err = { 0 };
-	struct comm *c = group_of(e, op->axis);
-	struct engine_call *call = &e->calls[op->ticket];
-	struct comm_args a = { .send = x, .recv = y, .count = op->dim[0] };
+	struct engine_call *call = call_of(e, op);
+	a.count = op->dim[0];
 	a.type = type_of(e, op, &a.count);
-	wait_for(e, *call); /* of the micro-batch before */
+	end_call(e, call); /* of the micro-batch before */
 	if (e->failure.code < 0)
 		return;
 	call->group = c;
-	int rc = start(c, &a, &call->ticket, &err);
-	failed(e, rc, &err);
-	if (rc == 0 && call->ticket > UNDER_WAY_MAX)
-		wait_for(e, (struct engine_call){ c, call->ticket - UNDER_WAY_MAX });
+	int rc = start(c, &a, &call->number, &err);
+	engine_exec_fail(e, rc, &err);
+	if (rc == 0 && call->number > UNDER_WAY_MAX)
+		wait_for(e, c, call->number - UNDER_WAY_MAX);
+}
+
+static void call(struct engine *e, const struct plan_op *op, start_fn start, const void *x, void *y)
+{
+	begin(e, op, group_of(e, op->axis), start, (struct comm_args){ .send = x, .recv = y });
 }
 
 static void all_reduce(struct engine *e, const struct plan_op *op)
@@ -88,6 +109,20 @@ static void all_reduce(struct engine *e, const struct plan_op *op)
 static void reduce_scatter(struct engine *e, const struct plan_op *op)
 {
 	call(e, op, group_of(e, op->axis)->ops->reduce_scatter, OPERAND(0), OPERAND(1));
+}
+
+/* Rank 0 of an edge sends to rank 1 (mesh.h). */
+static void send_op(struct engine *e, const struct plan_op *op)
+{
+	struct comm *c =
+		e->mesh->edge[op->phase == PLAN_FORWARD ? MESH_FORWARD_OUT : MESH_BACKWARD_OUT];
+	begin(e, op, c, c->ops->send, (struct comm_args){ .send = OPERAND(0), .root = 1 });
+}
+
+static void receive_op(struct engine *e, const struct plan_op *op)
+{
+	struct comm *c = e->mesh->edge[op->phase == PLAN_FORWARD ? MESH_FORWARD_IN : MESH_BACKWARD_IN];
+	begin(e, op, c, c->ops->recv, (struct comm_args){ .recv = OPERAND(0), .root = 0 });
 }
 
 static void all_gather(struct engine *e, const struct plan_op *op)
@@ -105,8 +140,7 @@ static void all_to_all(struct engine *e, const struct plan_op *op)
 
 static void wait_op(struct engine *e, const struct plan_op *op)
 {
-	wait_for(e, e->calls[op->ticket]);
-	e->calls[op->ticket].ticket = 0;
+	end_call(e, call_of(e, op));
 }
 
 static void accumulate(struct engine *e, const struct plan_op *op)
@@ -155,15 +189,15 @@ static void take_numbers(struct engine *e, int64_t each)
 static void exchange(struct engine *e, const struct plan_op *op)
 {
 	struct err err = { 0 };
-	int64_t each = op->dim[0];
-	struct engine_call call = { .group = e->mesh->world };
+	int64_t ticket = 0, each = op->dim[0];
+	struct comm *c = e->mesh->world;
 	e->numbers[0] = e->grad_square;
 	struct comm_args a = { .send = e->numbers,
 		.recv = e->numbers + each,
 		.count = each * (int64_t)sizeof(double),
 		.type = COMM_BYTES };
-	failed(e, call.group->ops->all_gather(call.group, &a, &call.ticket, &err), &err);
-	wait_for(e, call);
+	engine_exec_fail(e, c->ops->all_gather(c, &a, &ticket, &err), &err);
+	wait_for(e, c, ticket);
 	if (e->failure.code == 0)
 		take_numbers(e, each);
 }
@@ -174,12 +208,13 @@ static void running(struct engine *e, const struct plan_op *op)
 {
 	const struct plan *p = e->plan;
 	struct err err = { 0 };
-	struct engine_call call = { .group = e->mesh->data };
+	int64_t ticket = 0;
 	float *own = e->running + op->dim[0];
+	struct comm *c = e->mesh->data;
 	engine_running_copy(e, own, false);
 	struct comm_args a = { .send = own, .recv = own, .count = op->dim[0], .type = COMM_F32 };
-	failed(e, call.group->ops->all_reduce(call.group, &a, &call.ticket, &err), &err);
-	wait_for(e, call);
+	engine_exec_fail(e, c->ops->all_reduce(c, &a, &ticket, &err), &err);
+	wait_for(e, c, ticket);
 	if (e->failure.code < 0)
 		return;
 	double left = pow(1 - ENGINE_RUNNING_MOMENTUM, (double)(p->micro_steps * p->mesh.data));
@@ -190,10 +225,8 @@ static void running(struct engine *e, const struct plan_op *op)
 
 void engine_exec_settle(struct engine *e)
 {
-	for (int i = 0; e->mesh != NULL && i < e->plan->ticket_count; i++) {
-		wait_for(e, e->calls[i]);
-		e->calls[i].ticket = 0;
-	}
+	for (int i = 0; e->mesh != NULL && i < e->plan->ticket_count; i++)
+		end_call(e, &e->calls[i]);
 }
 
 void engine_exec_leave(struct engine *e)
@@ -201,11 +234,13 @@ void engine_exec_leave(struct engine *e)
 	for (int i = 0; e->mesh != NULL && i < e->plan->ticket_count; i++) {
 		struct err err = { 0 };
 		struct engine_call *call = &e->calls[i];
-		if (call->ticket == 0)
+		if (call->number == 0)
 			continue;
-		comm_abort(call->group, "the engine was closed before its calls were done");
-		failed(e, comm_wait(call->group, call->ticket, &err), &err);
-		call->ticket = 0;
+		comm_abort(call->group,
+			e->failure.code < 0 ? e->failure.message
+								: "the engine was closed before its calls were done");
+		engine_exec_fail(e, comm_wait(call->group, call->number, &err), &err);
+		*call = (struct engine_call){ 0 };
 	}
 }
 
@@ -230,6 +265,8 @@ engine_exec_fn engine_exec_comm(enum plan_op_kind kind)
 		[PLAN_OP_REDUCE_SCATTER] = reduce_scatter,
 		[PLAN_OP_ALL_GATHER] = all_gather,
 		[PLAN_OP_ALL_TO_ALL] = all_to_all,
+		[PLAN_OP_SEND] = send_op,
+		[PLAN_OP_RECEIVE] = receive_op,
 		[PLAN_OP_WAIT] = wait_op,
 		[PLAN_OP_ACCUMULATE] = accumulate,
 		[PLAN_OP_CLEAR] = clear,

@@ -37,10 +37,10 @@ struct engine_slot {
 	struct engine_piece piece;
 };
 
-/* A call between ranks that is under way; ticket 0: none. */
+/* A call that nobody has waited for; number 0 = none. */
 struct engine_call {
 	struct comm *group;
-	int64_t ticket;
+	int64_t number;
 };
 
 struct engine {
@@ -68,7 +68,7 @@ struct engine {
 	uint64_t *keys; /* click_through: score and label of each validation sample */
 	struct engine_state state;
 	struct mesh *mesh;         /* NULL: alone */
-	struct engine_call *calls; /* that nobody has waited for; by the plan's ticket */
+	struct engine_call *calls; /* by the plan's ticket */
 	double *numbers;           /* EXCHANGE: own ones (the norm's square, losses), then all ranks' */
 	struct err failure;        /* of a call between ranks: nothing runs any more; code 0 = none */
 	engine_trace_fn trace;
@@ -77,7 +77,7 @@ struct engine {
 	/* Of the pass that is running. */
 	bool train;
 	float row_scale;        /* of each row's gradient; 0 in evaluation */
-	int64_t micro;          /* index of the micro-batch in its step */
+	int64_t micro;          /* index of the micro-batch in its step, or round of evaluation */
 	int64_t micro_position; /* its stream position: key of dropout */
 	int64_t wait_us;
 	double grad_square; /* sum of the squares of all gradients, scaled as they are */
@@ -86,7 +86,12 @@ struct engine {
 	float learning_rate;
 };
 
-/* Address of a buffer, NULL for -1. */
+/* How far the place of the present micro-batch is from the first. */
+static inline int64_t engine_slot_bytes(const struct engine *e, const struct plan_buffer *b)
+{
+	return b->slots > 1 ? e->micro % b->slots * b->slot_stride : 0;
+}
+/* Address of a buffer, NULL for -1: of the place of e->micro, where micro-batches have one each. */
 void *engine_buffer(const struct engine *e, int buffer);
 /* The buffers of a micro-batch, or of what is read ahead. */
 struct data_batch engine_batch(const struct engine *e, const struct plan_inputs *in);
@@ -113,6 +118,8 @@ int engine_exec_optimize_prepare(struct engine *e, struct err *err) must_check;
 
 /* engine_exec_comm.c. The first failure of a call between ranks, and nothing more runs. */
 int engine_exec_failed(const struct engine *e, struct err *err) must_check;
+/* Keeps the first failure. */
+void engine_exec_fail(struct engine *e, int rc, const struct err *err);
 /* Waits for all calls: a pass that ends early leaves some. */
 void engine_exec_settle(struct engine *e);
 /* After a failure a group may still move what was begun: ends it, before the memory goes. */
@@ -142,6 +149,30 @@ double engine_step_micro(struct engine *e, int64_t micro, float row_scale);
 void engine_running_copy(struct engine *e, float *kept, bool back);
 /* The sum over the rows of a micro-batch. */
 double engine_step_row_sum(const struct engine *e, int buffer);
+
+/* Where a micro-batch's own samples begin in the stream, which is its key of dropout too. */
+static inline int64_t engine_micro_position(const struct engine *e, int64_t micro)
+{
+	return e->state.position + engine_micro_index(e, micro) * e->plan->micro_batch;
+}
+/* Copies a micro-batch from the loader into the inputs of e->micro. */
+void engine_step_take(struct engine *e, int64_t position);
+
+/* engine_pipeline.c. All micro-batches of a step, by the plan's schedule; fills e->numbers with the
+ * losses that this rank knows. */
+void engine_pipeline_step(struct engine *e, float row_scale);
+/* Forward passes of count micro-batches of evaluation. read puts one into the inputs of e->micro,
+ * done is called with its losses in place, on the last stage alone. */
+struct engine_pass {
+	void (*read)(void *ctx, int64_t index);
+	void (*done)(void *ctx, int64_t index);
+	void *ctx;
+};
+void engine_pipeline_pass(struct engine *e, int64_t count, const struct engine_pass *pass);
+/* Micro-batches of an evaluation between two looks at whether it goes on. */
+int64_t engine_pipeline_round(const struct engine *e);
+/* What the last stage knows, to all. */
+void engine_pipeline_tell(struct engine *e, double *numbers, int64_t count);
 
 /* engine_evaluate.c. Forward passes follow: no dropout, no smoothing, running statistics. */
 void engine_evaluate_begin(struct engine *e);

@@ -17,7 +17,7 @@ static void copy_input(struct engine *e, int to, const void *from)
 		memcpy(engine_buffer(e, to), from, (size_t)e->plan->buffers[to].bytes);
 }
 
-static void take_batch(struct engine *e, int64_t position)
+void engine_step_take(struct engine *e, int64_t position)
 {
 	int64_t wait_us = 0;
 	const struct plan_inputs *in = &e->plan->inputs;
@@ -36,8 +36,8 @@ double engine_step_micro(struct engine *e, int64_t micro, float row_scale)
 	e->train = true;
 	e->row_scale = row_scale;
 	e->micro = micro;
-	e->micro_position = e->state.position + engine_micro_index(e, micro) * p->micro_batch;
-	take_batch(e, e->micro_position);
+	e->micro_position = engine_micro_position(e, micro);
+	engine_step_take(e, e->micro_position);
 	engine_exec(e, 0, p->backward_begin);
 	double loss = engine_step_row_sum(e, p->row_loss);
 	engine_exec(e, p->backward_begin, p->optimize_begin);
@@ -100,8 +100,11 @@ static void try_batch(struct engine *e, int64_t valid, struct engine_step *s)
 	const struct plan *p = e->plan;
 	begin_batch(e);
 	e->loss_sum = e->grad_square = 0;
-	for (int64_t i = 0; i < p->micro_steps; i++) {
-		double loss = engine_step_micro(e, i, (float)(e->state.loss_scale / (double)valid));
+	float row_scale = (float)(e->state.loss_scale / (double)valid);
+	if (p->mesh.pipeline > 1)
+		engine_pipeline_step(e, row_scale);
+	for (int64_t i = 0; i < p->micro_steps && p->mesh.pipeline == 1; i++) {
+		double loss = engine_step_micro(e, i, row_scale);
 		e->numbers[1 + i] = loss;
 		e->loss_sum += loss;
 	}

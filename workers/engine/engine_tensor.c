@@ -106,11 +106,10 @@ static void count_copies(
 	bool whole = p->cut.run == p->cut.period,
 		 shared = p->bucket < 0 && !(p->sparse && plan->pieces);
 	int tensor = whole ? m->tensor : 1, data = shared ? m->data : 1;
-	/* The embedding, of which a later stage has a copy as its head. */
-	bool again = m->pipeline_rank > 0 && p->number == 0;
 	ret->copies = tensor * data;
-	ret->copy = (shared ? m->data_rank : 0) * tensor + (whole ? m->tensor_rank : 0) +
-		(again ? ret->copies : 0);
+	ret->copy = (shared ? m->data_rank : 0) * tensor + (whole ? m->tensor_rank : 0);
+	if (p->ends && m->pipeline_rank > 0) /* the first stage's, which may be cut elsewhere */
+		ret->copy += ret->copies;
 }
 
 void engine_tensor_at(struct engine *e, int i, struct engine_tensor *ret)

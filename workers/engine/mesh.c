@@ -21,6 +21,41 @@ static int join(const struct mesh_options *o, const char *name, int rank, int si
 	return comm_open(&c, ret, err);
 }
 
+/* From one place on the pipeline axis to the next in its direction. Every rank comes to its edges
+ * in the order of their senders, so none waits for another in a circle. */
+static int join_edges(struct mesh *m, const struct mesh_options *o, bool forward, struct err *err)
+{
+	const struct plan_mesh *p = &m->place;
+	int in = forward ? MESH_FORWARD_IN : MESH_BACKWARD_IN;
+	int out = forward ? MESH_FORWARD_OUT : MESH_BACKWARD_OUT;
+	int rc = 0;
+	for (int from = 0; rc == 0 && from < p->pipeline && p->pipeline > 1; from++) {
+		int to = (from + (forward ? 1 : p->pipeline - 1)) % p->pipeline;
+		bool around = forward ? to < from : to > from;
+		char name[COMM_NAME_MAX];
+		snprintf(name, sizeof(name), "%s-p%d-d%d-t%d", forward ? "forward" : "backward", from,
+			p->data_rank, p->tensor_rank);
+		if (around && p->chunks <= 1)
+			continue;
+		if (p->pipeline_rank == from)
+			rc = join(o, name, 0, 2, &m->edge[out], err);
+		else if (p->pipeline_rank == to)
+			rc = join(o, name, 1, 2, &m->edge[in], err);
+	}
+	return rc;
+}
+
+static int join_ends(struct mesh *m, const struct mesh_options *o, struct err *err)
+{
+	const struct plan_mesh *p = &m->place;
+	bool last = p->pipeline_rank == p->pipeline - 1;
+	char name[COMM_NAME_MAX];
+	if (p->pipeline == 1 || (p->pipeline_rank > 0 && !last))
+		return 0;
+	snprintf(name, sizeof(name), "ends-d%d-t%d", p->data_rank, p->tensor_rank);
+	return join(o, name, last ? 1 : 0, 2, &m->ends, err);
+}
+
 int mesh_open(
 	const struct plan_mesh *place, const struct mesh_options *o, struct mesh **ret, struct err *err)
 {
@@ -41,6 +76,12 @@ int mesh_open(
 	if (rc == 0)
 		rc = join(o, name, p->pipeline_rank, p->pipeline, &m->pipeline, err);
 	if (rc == 0)
+		rc = join_edges(m, o, true, err);
+	if (rc == 0)
+		rc = join_edges(m, o, false, err);
+	if (rc == 0)
+		rc = join_ends(m, o, err);
+	if (rc == 0)
 		rc = join(o, "save", plan_mesh_rank(p), plan_mesh_size(p), &m->save, err);
 	if (rc < 0)
 		return rc;
@@ -50,7 +91,9 @@ int mesh_open(
 
 void mesh_abort(struct mesh *m, const char *reason)
 {
-	struct comm *const all[] = { m->world, m->data, m->tensor, m->pipeline, m->save };
+	struct comm *const all[] = { m->world, m->data, m->tensor, m->pipeline, m->save,
+		m->edge[MESH_FORWARD_IN], m->edge[MESH_FORWARD_OUT], m->edge[MESH_BACKWARD_IN],
+		m->edge[MESH_BACKWARD_OUT], m->ends };
 	for (size_t i = 0; i < ARRAY_LEN(all); i++)
 		if (all[i] != NULL)
 			comm_abort(all[i], reason);
@@ -61,6 +104,9 @@ void mesh_close(struct mesh *m)
 	if (m == NULL)
 		return;
 	comm_close(m->save);
+	comm_close(m->ends);
+	for (int i = 0; i < MESH_EDGE_COUNT; i++)
+		comm_close(m->edge[i]);
 	comm_close(m->pipeline);
 	comm_close(m->tensor);
 	comm_close(m->data);

@@ -11,12 +11,25 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Two ranks that follow each other on the pipeline axis, for one direction: the sender is rank 0 of
+ * the group, so that calls of one group never wait for those of another direction. Where ranks have
+ * several stages, the first follows the last. */
+enum mesh_edge {
+	MESH_FORWARD_IN,
+	MESH_FORWARD_OUT,
+	MESH_BACKWARD_IN,
+	MESH_BACKWARD_OUT,
+	MESH_EDGE_COUNT,
+};
+
 /* Each is a group of one where its axis has one rank. Ranks of a group are in the order of their
  * place on the axis; those of world by rank. save has the same ranks as world: checkpoints are
  * written beside the steps, on another thread, and calls of one group come in one order. */
 struct mesh {
 	struct plan_mesh place;
 	struct comm *world, *data, *tensor, *pipeline, *save;
+	struct comm *edge[MESH_EDGE_COUNT]; /* NULL where nobody is there */
+	struct comm *ends; /* the first and the last rank of the pipeline axis; NULL elsewhere */
 };
 
 struct mesh_options {

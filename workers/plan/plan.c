@@ -79,7 +79,7 @@ static void build(struct plan_build *b)
 static void totals(struct plan *p)
 {
 	for (int i = 0; i < p->buffer_count; i++)
-		p->kind_bytes[p->buffers[i].kind] += p->buffers[i].bytes;
+		p->kind_bytes[p->buffers[i].kind] += p->buffers[i].bytes * p->buffers[i].slots;
 	double once_bytes = 0, micro_flops = 0, micro_bytes = 0, again_flops = 0;
 	for (int i = 0; i < p->op_count; i++) {
 		struct plan_op *op = &p->ops[i];
@@ -141,23 +141,56 @@ static int cut_batch(struct plan *p, const struct job_spec *s, struct err *err)
 	return 0;
 }
 
+/* Stages that a rank runs in turn come by groups of micro-batches. */
+static int set_schedule(struct plan *p, struct err *err)
+{
+	const struct plan_mesh *m = &p->mesh;
+	p->schedule = (struct plan_schedule){ .ranks = m->pipeline,
+		.rank = m->pipeline_rank,
+		.chunks = m->chunks,
+		.micros = p->micro_steps };
+	if (m->chunks > 1 && p->micro_steps % m->pipeline != 0)
+		return err_set(err, ERR_INVALID_VALUE, "$.parallelism.interleave",
+			"$.parallelism.interleave above 1 needs a multiple of parallelism.pipeline (%d) as the "
+			"number of micro-batches of a step (batch_size / micro_batch_size / data), not %lld",
+			m->pipeline, (long long)p->micro_steps);
+	return 0;
+}
+
 static int place(struct plan *p, const struct job_spec *s, int rank, struct err *err)
 {
 	int rc = plan_mesh_of(s, rank, &p->mesh, err);
 	if (!rc && p->mesh.tensor > 1 && !spec_is_language(s))
 		rc = err_set(err, ERR_INVALID_VALUE, "$.parallelism.tensor",
 			"$.parallelism.tensor: only layers of language models are cut, so it can only be 1");
-	if (!rc && p->mesh.pipeline > 1)
+	if (!rc && p->mesh.pipeline > 1 && !spec_is_language(s))
 		rc = err_set(err, ERR_INVALID_VALUE, "$.parallelism.pipeline",
-			"$.parallelism.pipeline: this version has all layers on each rank, so it can only be "
-			"1");
-	return rc ? rc : cut_batch(p, s, err);
+			"$.parallelism.pipeline: only models of the families gpt2 and llama have layers that a "
+			"pipeline can share, so it can only be 1");
+	if (!rc)
+		rc = cut_batch(p, s, err);
+	return rc ? rc : set_schedule(p, err);
 }
 
+/* Ranks of one stage need the same; stages differ in layers and in micro-batches under way. */
 int plan_compile(const struct job_spec *spec, const struct plan_dataset *dims, struct plan **ret,
 	struct err *err)
 {
-	return plan_compile_rank(spec, dims, 0, ret, err);
+	cleanup(plan_destroyp) struct plan *most = NULL;
+	int rc = plan_compile_rank(spec, dims, 0, &most, err);
+	for (int stage = 1; rc == 0 && stage < most->mesh.pipeline; stage++) {
+		cleanup(plan_destroyp) struct plan *p = NULL;
+		struct plan_mesh there = most->mesh;
+		there.pipeline_rank = stage;
+		rc = plan_compile_rank(spec, dims, plan_mesh_rank(&there), &p, err);
+		if (rc == 0 && p->total_bytes > most->total_bytes) {
+			plan_destroy(most);
+			most = take_ptr(p);
+		}
+	}
+	if (rc == 0)
+		*ret = take_ptr(most);
+	return rc;
 }
 
 int plan_compile_rank(const struct job_spec *spec, const struct plan_dataset *dims, int rank,

@@ -12,6 +12,7 @@
 #include "workers/plan/plan_cut.h"
 #include "workers/plan/plan_mesh.h"
 #include "workers/plan/plan_op.h"
+#include "workers/plan/plan_schedule.h"
 #include "workers/plan/plan_tables.h"
 
 #include <stdbool.h>
@@ -51,13 +52,19 @@ enum plan_buffer_kind {
 /* Gradients are reduced in pieces of about so many bytes: smaller ones waste the network. */
 #define PLAN_BUCKET_BYTES (INT64_C(64) << 20)
 
-/* One piece of the arena. Two buffers may share bytes only when their lifetimes are disjoint. */
+/* One piece of the arena. Two buffers may share bytes only when their lifetimes are disjoint.
+ *
+ * In a pipeline a rank has several micro-batches under way. What must last from one section to
+ * another (struct plan_section) has a place for each of them: that of a micro-batch is micro %
+ * slots places from the buffer's start. What lives inside one section shares bytes with the others'
+ * of the kind. */
 struct plan_buffer {
 	const char *name; /* the plan's */
 	enum plan_buffer_kind kind;
 	enum plan_type type;
-	int64_t bytes;
-	int64_t offset;        /* from the start of the arena */
+	int64_t bytes;              /* of one place */
+	int64_t slots, slot_stride; /* places, and bytes from one to the next; 1 without a pipeline */
+	int64_t offset;             /* from the start of the arena */
 	int first_op, last_op; /* indices into ops, both inclusive: [0, op_count) for what persists */
 };
 
@@ -89,6 +96,10 @@ struct plan_param {
 	int64_t room;                 /* count of the rank of the tensor axis that keeps the most */
 	struct plan_cut cut;          /* which they are */
 	int number;                   /* its place among all parameters of the model */
+	int chunk;                    /* whose layers it belongs to */
+	/* The first and the last rank of the pipeline axis keep the same (the embedding that is the
+	 * head too), and each makes a part of the sum that is the gradient. */
+	bool ends;
 	/* The ranks of the tensor axis keep the same, and each makes a part of the sum that is the
 	 * gradient. */
 	bool summed;
@@ -129,6 +140,21 @@ struct plan_bucket {
 	int own_moment1, own_moment2, own_average;
 };
 
+/* Operations that run as one, for one micro-batch; what a section leaves to another is kept for
+ * each micro-batch apart. Those of [begin, body) start to receive what the section needs, and may
+ * run while another section does; body waits for it. */
+struct plan_section {
+	int begin, body, end;
+};
+
+/* Layers that follow each other; a rank has so many chunks of them (struct plan_schedule). Without
+ * a pipeline there is one, and its sections are the two passes. */
+struct plan_chunk {
+	int first_layer, layer_count; /* language */
+	struct plan_section forward, backward;
+	int64_t slots; /* micro-batches that may be under way */
+};
+
 /* Input buffers of one micro-batch (struct data_batch has their meaning); -1 = the plan has none.
  * The types: tokens, labels of classes, positions, starts and bags are int32; the rest fp32. */
 struct plan_inputs {
@@ -147,9 +173,14 @@ struct plan {
 	enum plan_type type;   /* of activations and of what products multiply */
 	struct plan_mesh mesh; /* whose plan it is */
 
-	struct plan_op *ops; /* forward, then backward (once per micro-batch), then optimizer */
+	/* Forward, then backward (once per micro-batch), then optimizer. With several chunks: forward
+	 * of the first to the last, backward of the last to the first. */
+	struct plan_op *ops;
 	int op_count;
 	int backward_begin, optimize_begin; /* index of the first op of each phase */
+	struct plan_chunk chunks[PLAN_CHUNKS_MAX];
+	int chunk_count;
+	struct plan_schedule schedule; /* in what order a step runs the sections */
 	struct plan_buffer *buffers;
 	int buffer_count;
 	struct plan_param *params;
@@ -167,7 +198,7 @@ struct plan {
 	int output;   /* others: logits or predictions, overwritten by their gradient in training */
 	int row_loss; /* fp32 [rows] */
 	int row_hit;  /* fp32 [rows], 1 where the arg max is the label */
-	int head;     /* language: index in params of the head's [vocabulary, n_embd] */
+	int head;     /* language: index in params of the head's [vocabulary, n_embd]; -1 elsewhere */
 	int rope;     /* llama: fp32 [sequence_length, head_size]: cosines, then sines of half a head;
 				   * filled once by the engine */
 	int sparse_first, sparse_count; /* params that are sparse tables: a contiguous range */
@@ -187,7 +218,7 @@ struct plan {
 	int64_t head_size; /* language */
 	double rope_theta; /* llama */
 
-	int64_t parameter_count; /* elements of all roles but STATE, without alignment */
+	int64_t parameter_count; /* of the model: elements of all roles but STATE, without alignment */
 	int64_t trained_count;   /* of those, trained */
 	int64_t flat_count;      /* elements of the flat ranges, with alignment */
 	/* sum of the buffers of each kind (they may share bytes) */
@@ -210,8 +241,8 @@ struct plan {
  * Free with plan_destroy. */
 int plan_compile(const struct job_spec *spec, const struct plan_dataset *dims, struct plan **ret,
 	struct err *err) must_check;
-/* The plan of one rank of the spec's mesh; plan_compile's is that of rank 0, which none needs more
- * memory than. */
+/* The plan of one rank of the spec's mesh; plan_compile's is that of a rank that none needs more
+ * memory than: the first rank of a stage of the pipeline. */
 int plan_compile_rank(const struct job_spec *spec, const struct plan_dataset *dims, int rank,
 	struct plan **ret, struct err *err) must_check;
 /* Replaces the counts and recomputes the steps. Memory and operations stay. INVALID_DATA when a

@@ -34,6 +34,13 @@ static int key_of(const struct plan *p, const struct plan_param *pr)
 	return (pr->role == PLAN_TRAINED ? 0 : 1) + (narrow(p, pr) ? 0 : 2);
 }
 
+/* Chunks of a pipeline make their gradients at different times, and what both ends keep they add up
+ * by itself. */
+static bool together(const struct plan_param *a, const struct plan_param *b)
+{
+	return a->chunk == b->chunk && !a->ends && !b->ends;
+}
+
 /* The bucket that takes the parameter: the open one of its kind, unless a unit begins and the
  * bucket is large enough, or gathered: then it is one unit's. */
 static int choose(struct plan_build *b, int open[KEYS], int open_unit[KEYS], int param)
@@ -44,10 +51,11 @@ static int choose(struct plan_build *b, int open[KEYS], int open_unit[KEYS], int
 	if (open[key] >= 0) {
 		const struct plan_bucket *k = &p->buckets[open[key]];
 		bool full = gathers(p, pr) || plan_bucket_is_full(b, k->count);
-		if (open_unit[key] == pr->unit || !full)
+		if (together(&p->params[k->first], pr) && (open_unit[key] == pr->unit || !full))
 			return open[key];
 	}
 	p->buckets[p->bucket_count] = (struct plan_bucket){ .trained = pr->role == PLAN_TRAINED,
+		.first = param, /* until there is the list */
 		.type = p->buffers[pr->weight].type,
 		.weights = -1,
 		.own_weights = gathers(p, pr) ? 0 : -1,

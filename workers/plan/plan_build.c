@@ -86,6 +86,7 @@ static struct plan_buffer *add_named(struct plan_build *b, enum plan_buffer_kind
 		.kind = kind,
 		.type = type,
 		.bytes = count * plan_type_bytes(type),
+		.slots = 1,
 		.first_op = -1,
 		.last_op = -1 };
 	return buf;
@@ -132,6 +133,14 @@ int plan_build_persistent(struct plan_build *b, enum plan_buffer_kind kind, enum
 	va_end(ap);
 	mark_persistent(buf);
 	return index_of(b, buf);
+}
+
+void plan_build_keep(struct plan_build *b, int buffer, int64_t slots)
+{
+	if (b->code || buffer < 0)
+		return;
+	mark_persistent(&b->p->buffers[buffer]);
+	b->p->buffers[buffer].slots = slots;
 }
 
 int plan_build_again(

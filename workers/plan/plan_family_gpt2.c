@@ -43,15 +43,20 @@ void plan_family_gpt2(struct plan_build *b)
 	plan_lm_share(&lm);
 	if (b->code)
 		return;
+	plan_lm_stages(&lm);
 	plan_build_unit(b);
+	plan_lm_at_embedding(&lm, true);
 	lm.wte = lm.head = plan_lm_embedding(&lm, lm.vocab, true, lm.scale, lm.embedding);
+	plan_lm_at_embedding(&lm, false);
 	/* Positions start at GPT-2's own scale at every width. */
 	lm.wpe = plan_lm_embedding(&lm, b->spec->model.n_positions, false, 0.02, "transformer.wpe");
 	for (int i = 0; i < lm.layer_count && !b->code; i++) {
 		plan_build_unit(b);
+		plan_lm_at_layer(&lm, i);
 		add_layer(&lm, &lm.layers[i], i);
 	}
 	plan_build_unit(b);
+	plan_lm_at_head(&lm);
 	plan_lm_norm_add(&lm, &lm.final, "transformer.ln_f");
 	plan_lm_build(&lm);
 }

@@ -64,13 +64,17 @@ void plan_family_llama(struct plan_build *b)
 	plan_lm_share(&lm);
 	if (b->code)
 		return;
+	plan_lm_stages(&lm);
 	plan_build_unit(b);
+	plan_lm_at_embedding(&lm, b->spec->model.tied);
 	lm.wte = lm.head = plan_lm_embedding(&lm, lm.vocab, true, lm.scale, lm.embedding);
 	for (int i = 0; i < lm.layer_count && !b->code; i++) {
 		plan_build_unit(b);
+		plan_lm_at_layer(&lm, i);
 		add_layer(&lm, &lm.layers[i], i);
 	}
 	plan_build_unit(b);
+	plan_lm_at_head(&lm);
 	plan_lm_norm_add(&lm, &lm.final, "model.norm");
 	if (!b->spec->model.tied)
 		lm.head = plan_lm_embedding(&lm, lm.vocab, true, lm.scale, "lm_head");

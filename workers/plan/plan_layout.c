@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Where each buffer lies in the arena. Persistent buffers come first, each kind of state in one
- * flat range in the order of the parameters; the others share what is left by their lifetimes: a
- * walk over the operations with a sorted list of free ranges, best fit. Called by plan_compile. */
+ * flat range in the order of the parameters, then what a pipeline's sections leave to each other;
+ * the rest share what is left by their lifetimes: a walk over the operations with a sorted list of
+ * free ranges, best fit. Called by plan_compile. */
 #include "core/base/num.h"
 #include "workers/plan/plan_private.h"
 
@@ -77,9 +78,10 @@ static void give(struct free_list *f, int64_t begin, int64_t bytes)
 static int64_t place(struct plan_buffer *b, int64_t at, int op_count)
 {
 	b->offset = at;
+	b->slot_stride = aligned(b->bytes);
 	b->first_op = 0;
 	b->last_op = op_count - 1;
-	return at + aligned(b->bytes);
+	return at + b->slots * b->slot_stride;
 }
 
 /* The flat ranges: one member of every dense trained parameter, in their order. */
@@ -115,6 +117,22 @@ static int64_t place_persistent(struct plan *p)
 	return at;
 }
 
+/* What one section leaves to another has a place for each micro-batch under way. */
+static int64_t place_kept(struct plan *p, int64_t at)
+{
+	for (int i = 0; i < p->buffer_count; i++) {
+		struct plan_buffer *b = &p->buffers[i];
+		if (b->first_op < 0 || (b->first_op == 0 && b->last_op == p->op_count - 1))
+			continue;
+		int section = plan_pipeline_section(p, b->first_op);
+		if (section == plan_pipeline_section(p, b->last_op))
+			continue;
+		b->slots = p->chunks[plan_pipeline_section_chunk(section)].slots;
+		at = place(b, at, p->op_count);
+	}
+	return at;
+}
+
 /* Buffers in the order of their first (or last) operation: heads[op] starts a chain in next. */
 static void chain(const struct plan *p, bool by_last, int *heads, int *next)
 {
@@ -139,7 +157,7 @@ int plan_layout(struct plan *p, struct err *err)
 		return err_set(err, ERR_NO_MEMORY, NULL, "no memory for the plan");
 	int *first = index, *last = first + ops, *next_first = last + ops,
 		*next_last = next_first + buffers;
-	struct free_list f = { .items = items, .end = place_persistent(p) };
+	struct free_list f = { .items = items, .end = place_kept(p, place_persistent(p)) };
 	chain(p, false, first, next_first);
 	chain(p, true, last, next_last);
 	for (int op = 0; op < p->op_count; op++) {

@@ -152,6 +152,79 @@ static void check_targets(const struct plan_lm *lm)
 				"the model has no linear module named %s", lora->target[i]);
 }
 
+/* Elements of the residual stream, of this rank's own rows. */
+static int64_t stream_count(const struct plan_lm *lm)
+{
+	return lm->own_rows * lm->c;
+}
+
+/* What the last stage has above its layers. */
+struct top {
+	int x, mean, rstd; /* buffers */
+};
+
+static void forward(struct plan_lm *lm, int chunk, struct top *top)
+{
+	struct plan_build *b = lm->b;
+	const struct plan_chunk *c = &b->p->chunks[chunk];
+	bool last = plan_pipeline_is_last(b->p, chunk);
+	struct plan_stream on = { .buffer = -1 };
+	plan_pipeline_begin(b, chunk, PLAN_FORWARD);
+	int x = plan_pipeline_is_first(b->p, chunk)
+		? plan_lm_embedding_forward(lm)
+		: plan_pipeline_stream(b, chunk, stream_count(lm), lm->root);
+	for (int i = c->first_layer; i < c->first_layer + c->layer_count && !b->code; i++) {
+		if (!last && i == c->first_layer + c->layer_count - 1)
+			on = plan_pipeline_before(b, lm->root);
+		x = plan_lm_layer_forward(lm, i, x);
+	}
+	if (last) {
+		top->x = x;
+		int y = plan_lm_norm_forward(lm, &lm->final, x, &top->mean, &top->rstd);
+		plan_lm_head_forward(lm, y);
+	} else {
+		plan_build_keep(b, x, 1);
+		on.buffer = x;
+		plan_pipeline_send(b, on, stream_count(lm), lm->root);
+	}
+	plan_pipeline_end(b, chunk, PLAN_FORWARD);
+}
+
+static void backward(struct plan_lm *lm, int chunk, const struct top *top)
+{
+	struct plan_build *b = lm->b;
+	const struct plan_chunk *c = &b->p->chunks[chunk];
+	bool first = plan_pipeline_is_first(b->p, chunk);
+	struct plan_stream back = { .buffer = -1 };
+	plan_pipeline_begin(b, chunk, PLAN_BACKWARD);
+	if (b->p->mesh.pipeline > 1)
+		back = plan_pipeline_gradient(b, chunk, stream_count(lm), lm->root);
+	else
+		back.buffer = plan_build_activation(b, stream_count(lm), "%.64s.d.residual", lm->root);
+	lm->dres = back.buffer;
+	if (plan_pipeline_is_last(b->p, chunk)) {
+		int dy = plan_lm_head_backward(lm);
+		plan_lm_norm_backward(lm, &lm->final, top->x, top->mean, top->rstd, dy, lm->dres, false);
+	}
+	for (int i = c->first_layer + c->layer_count - 1; i >= c->first_layer && !b->code; i--)
+		plan_lm_layer_backward(lm, i);
+	if (first)
+		plan_lm_embedding_backward(lm);
+	else
+		plan_pipeline_send(b, back, stream_count(lm), lm->root);
+	plan_pipeline_end(b, chunk, PLAN_BACKWARD);
+}
+
+/* The rows that the passes of a micro-batch begin and end with; in a pipeline several are under
+ * way. */
+static void keep_inputs(struct plan_build *b)
+{
+	const struct plan_inputs *in = &b->p->inputs;
+	const int buffers[] = { in->input, in->labels, in->positions, in->starts };
+	for (size_t i = 0; i < ARRAY_LEN(buffers); i++)
+		plan_build_keep(b, buffers[i], b->p->chunks[0].slots);
+}
+
 void plan_lm_build(struct plan_lm *lm)
 {
 	struct plan_build *b = lm->b;
@@ -166,17 +239,12 @@ void plan_lm_build(struct plan_lm *lm)
 	if (b->code)
 		return;
 	inputs(lm);
-	int x = plan_lm_embedding_forward(lm);
-	for (int i = 0; i < lm->layer_count && !b->code; i++)
-		x = plan_lm_layer_forward(lm, i, x);
-	int mean = -1, rstd = -1;
-	int y = plan_lm_norm_forward(lm, &lm->final, x, &mean, &rstd);
-	plan_lm_head_forward(lm, y);
+	keep_inputs(b);
+	struct top top = { .mean = -1, .rstd = -1 };
+	int chunks = b->p->chunk_count;
+	for (int c = 0; c < chunks && !b->code; c++)
+		forward(lm, c, &top);
 	plan_build_backward(b);
-	int dy = plan_lm_head_backward(lm);
-	lm->dres = plan_build_activation(b, lm->own_rows * lm->c, "%.64s.d.residual", lm->root);
-	plan_lm_norm_backward(lm, &lm->final, x, mean, rstd, dy, lm->dres, false);
-	for (int i = lm->layer_count - 1; i >= 0 && !b->code; i--)
-		plan_lm_layer_backward(lm, i);
-	plan_lm_embedding_backward(lm);
+	for (int c = chunks - 1; c >= 0 && !b->code; c--)
+		backward(lm, c, &top);
 }

@@ -106,6 +106,14 @@ struct plan_lm_shape {
 void plan_lm_linear_add(struct plan_lm *lm, struct plan_lm_linear *l, struct plan_lm_shape shape,
 	const char *fmt, ...) printf_like(4, 5);
 
+/* plan_lm_stage.c. Shares the layers among the stages of a pipeline, once the family has said what
+ * a layer is; fails the builder where there are too few. Then, before the parameters of each: the
+ * embedding (the head too, or not), a layer, the final norm and a head of its own. */
+void plan_lm_stages(struct plan_lm *lm);
+void plan_lm_at_embedding(struct plan_lm *lm, bool is_head);
+void plan_lm_at_layer(struct plan_lm *lm, int i);
+void plan_lm_at_head(struct plan_lm *lm);
+
 /* Every operation of the model, forward and backward. */
 void plan_lm_build(struct plan_lm *lm);
 

@@ -37,8 +37,8 @@ void plan_lm_share(struct plan_lm *lm)
 }
 
 /* A call that the next operation needs. */
-static void call(const struct plan_lm *lm, enum plan_op_kind kind, const char *name, int x, int y,
-	int64_t count)
+static void call(
+	const struct plan_lm *lm, enum plan_op_kind kind, const char *name, int x, int y, int64_t count)
 {
 	struct plan_build *b = lm->b;
 	int ticket = plan_parallel_ticket(b);

@@ -2,6 +2,8 @@
  * A rank's place in the mesh. Called by plan_compile_rank and by whoever joins groups. */
 #include "workers/plan/plan_mesh.h"
 
+#include "workers/plan/plan_schedule.h"
+
 enum { ZERO_STAGE_MAX = 3 };
 
 static int axis(int64_t ways, const char *param, int *ret, struct err *err)
@@ -33,9 +35,17 @@ int plan_mesh_of(const struct job_spec *spec, int rank, struct plan_mesh *ret, s
 		return err_set(err, ERR_INVALID_VALUE, "$.parallelism",
 			"a mesh of %d x %d x %d has more than %d ranks", m.data, m.tensor, m.pipeline,
 			PLAN_RANKS_MAX);
+	if (s->interleave < 0 || s->interleave > PLAN_CHUNKS_MAX)
+		return err_set(err, ERR_INVALID_VALUE, "$.parallelism.interleave",
+			"$.parallelism.interleave must be 1 to %d, not %lld", PLAN_CHUNKS_MAX,
+			(long long)s->interleave);
+	if (s->interleave > 1 && m.pipeline == 1)
+		return err_set(err, ERR_INVALID_VALUE, "$.parallelism.interleave",
+			"$.parallelism.interleave cuts the stages of a pipeline: without one it can only be 1");
 	if (rank < 0 || rank >= plan_mesh_size(&m))
 		return err_set(err, ERR_INVALID_VALUE, NULL, "there is no rank %d in a mesh of %d ranks",
 			rank, plan_mesh_size(&m));
+	m.chunks = s->interleave > 1 ? (int)s->interleave : 1;
 	m.zero = m.data > 1 ? (int)s->zero_stage : 0;
 	m.tensor_rank = rank % m.tensor;
 	m.data_rank = rank / m.tensor % m.data;

@@ -13,6 +13,7 @@ enum { PLAN_RANKS_MAX = 4096 };
  * neighbours, so that they share a machine. */
 struct plan_mesh {
 	int data, tensor, pipeline; /* ranks along each axis, 1 or more */
+	int chunks;                 /* stages on each rank of the pipeline axis; 1 where that is 1 */
 	int zero;                   /* stage; 0 where data is 1 */
 	int data_rank, tensor_rank, pipeline_rank;
 };

@@ -28,6 +28,7 @@ enum plan_axis {
 	PLAN_AXIS_DATA,
 	PLAN_AXIS_TENSOR,
 	PLAN_AXIS_PIPELINE,
+	PLAN_AXIS_ENDS, /* the first and the last rank of the pipeline axis */
 	PLAN_AXIS_ALL
 };
 
@@ -177,6 +178,10 @@ enum plan_op_kind {
 	PLAN_OP_ALL_GATHER,
 	/* Part r of x [ranks * count] becomes the own part of rank r's y [ranks * count]; dims count */
 	PLAN_OP_ALL_TO_ALL,
+	/* To the stage after, in the backward pass to the one before; and from there. A send is done
+	 * when the other has come to its receive: what is sent must stay until then. x; dims count */
+	PLAN_OP_SEND,
+	PLAN_OP_RECEIVE,
 	PLAN_OP_WAIT,       /* the operands of the call */
 	PLAN_OP_ACCUMULATE, /* x, y: y += x, fp32; dims count */
 	PLAN_OP_CLEAR,      /* a bucket's gradients; what no first write overwrites becomes 0 */
@@ -207,6 +212,7 @@ struct plan_op {
 	bool recompute;      /* a forward operation repeated in the backward pass */
 	enum plan_axis axis; /* between ranks: who takes part */
 	int ticket;          /* between ranks: which call a WAIT waits for; below ticket_count */
+	int turns;           /* above 1: so many tickets from there; micro-batches take turns */
 	int bucket;          /* CLEAR, and the optimizer's operations of sharded state; -1 = none */
 	bool last_micro;     /* only in the last micro-batch of a step */
 	bool train_only;     /* not in evaluation */

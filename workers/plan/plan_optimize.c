@@ -67,10 +67,22 @@ struct dense {
 	int bucket;
 };
 
-/* Squares of elements [begin, end) of the row; those that are alike on the ranks of the tensor axis
- * are counted by the first. */
+/* What is counted together: on the ranks of the tensor axis each has its part of some parameters
+ * and the same of others, and both ends of a pipeline may have one. */
+struct count {
+	bool alike, elsewhere;
+};
+
+static struct count count_of(const struct plan *p, const struct plan_param *pr)
+{
+	return (struct count){ .alike = p->mesh.tensor > 1 && pr->cut.run == pr->cut.period,
+		.elsewhere = pr->ends && p->mesh.pipeline_rank > 0 };
+}
+
+/* Squares of elements [begin, end) of the row. What ranks have alike is counted by the first of
+ * each axis. */
 static void norm_of(
-	struct plan_build *b, const struct dense *d, int64_t begin, int64_t end, bool alike)
+	struct plan_build *b, const struct dense *d, int64_t begin, int64_t end, struct count c)
 {
 	const struct plan_mesh *m = &b->p->mesh;
 	if (begin >= end)
@@ -79,7 +91,8 @@ static void norm_of(
 		plan_build_op(b, PLAN_OP_GRADIENT_NORM, "gradient_norm", PLAN_OPERANDS(d->gradient),
 			PLAN_DIMS(end - begin), PLAN_ROW_BLOCKS * (int64_t)sizeof(double));
 	op->shift[0] = d->gradient_at + begin;
-	op->uncounted = (d->bucket < 0 && m->data_rank > 0) || (alike && m->tensor_rank > 0);
+	op->uncounted =
+		(d->bucket < 0 && m->data_rank > 0) || (c.alike && m->tensor_rank > 0) || c.elsewhere;
 }
 
 /* Where a parameter begins in its row. */
@@ -88,30 +101,27 @@ static int64_t begin_of(const struct dense *d, const struct plan_param *pr)
 	return d->bucket < 0 ? pr->flat : pr->bucket_begin;
 }
 
+/* The row's parameters are in the order of params; a run that is counted together is one
+ * operation. */
 static void dense_norm(struct plan_build *b, const struct dense *d)
 {
 	const struct plan *p = b->p;
 	int64_t own = d->bucket < 0 ? 0 : p->mesh.data_rank * d->count, begin = 0;
-	bool alike = false;
-	if (p->mesh.tensor == 1) {
-		norm_of(b, d, 0, d->count, false);
-		return;
-	}
-	/* The row's parameters are in the order of params; a run of one sort is one operation. */
+	struct count open = { false, false };
 	for (int i = 0; i < p->param_count; i++) {
 		const struct plan_param *pr = &p->params[i];
 		if (d->bucket < 0 ? pr->flat < 0 : pr->bucket != d->bucket)
 			continue;
-		bool now = pr->cut.run == pr->cut.period;
+		struct count now = count_of(p, pr);
 		int64_t at = begin_of(d, pr) - own;
 		at = at < 0 ? 0 : at > d->count ? d->count : at;
-		if (now != alike) {
-			norm_of(b, d, begin, at, alike);
+		if (now.alike != open.alike || now.elsewhere != open.elsewhere) {
+			norm_of(b, d, begin, at, open);
 			begin = at;
 		}
-		alike = now;
+		open = now;
 	}
-	norm_of(b, d, begin, d->count, alike);
+	norm_of(b, d, begin, d->count, open);
 }
 
 static void dense_update(struct plan_build *b, const struct dense *d)
@@ -221,6 +231,7 @@ static bool dense_flat(const struct plan *p, struct dense *ret)
 static void norms(struct plan_build *b, const struct dense *d, int count, struct sparse *sparse)
 {
 	const struct plan *p = b->p;
+	plan_pipeline_ends(b);
 	for (int i = 0; i < count; i++)
 		dense_norm(b, &d[i]);
 	for (int i = 0; i < b->table_count; i++) {
@@ -307,6 +318,7 @@ void plan_optimize(struct plan_build *b)
 	if (b->code)
 		return;
 	sizes(p);
+	plan_pipeline_whole(b);
 	first_writers(b);
 	if (p->mesh.data > 1 || p->mesh.tensor > 1)
 		plan_parallel(b);

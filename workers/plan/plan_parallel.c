@@ -38,6 +38,9 @@ struct weave {
 	struct plan_build *b;
 	struct plan_op *ops; /* the family's */
 	int op_count, backward_begin;
+	int *section; /* of each operation (plan_pipeline_section) */
+	int *new_begin,
+		*new_end;  /* where what is before an operation, and what ends there, have come to */
 	int *param_of; /* by buffer: 1 + parameter whose name it is, 0 = none; negative: its gradient */
 	int buffer_count;
 	struct range *ranges;
@@ -47,41 +50,6 @@ struct weave {
 	struct event *events;
 	int event_count;
 };
-
-/* ------------------------------------------------------------------ calls */
-
-int plan_parallel_ticket(struct plan_build *b)
-{
-	return b->p->ticket_count++;
-}
-
-/* Bytes that this rank sends to each of the others. */
-static double sent(int ranks, enum plan_op_kind kind, int64_t count, enum plan_type type)
-{
-	double others = ranks - 1, bytes = (double)(count * plan_type_bytes(type));
-	return kind == PLAN_OP_ALL_REDUCE ? 2 * others / ranks * bytes : others * bytes;
-}
-
-struct plan_op *plan_parallel_call(struct plan_build *b, enum plan_axis axis,
-	enum plan_op_kind kind, const char *name, int x, int y, int64_t count, int ticket)
-{
-	struct plan_op *op = plan_build_op(b, kind, name, PLAN_OPERANDS(x, y), PLAN_DIMS(count, 0), 0);
-	op->axis = axis;
-	op->ticket = ticket;
-	if (!b->code)
-		op->wire_bytes =
-			sent(plan_parallel_ways(&b->p->mesh, axis), kind, count, b->p->buffers[x].type);
-	return op;
-}
-
-struct plan_op *plan_parallel_wait(
-	struct plan_build *b, enum plan_axis axis, const char *name, int x, int y, int ticket)
-{
-	struct plan_op *op = plan_build_op(b, PLAN_OP_WAIT, name, PLAN_OPERANDS(x, y), NULL, 0, 0);
-	op->axis = axis;
-	op->ticket = ticket;
-	return op;
-}
 
 /* ------------------------------------------------------------------ what is where */
 
@@ -109,19 +77,20 @@ static void flat_ranges(struct weave *w, int *by_param)
 {
 	const struct plan *p = w->b->p;
 	struct range *r = NULL;
-	int unit = 0;
+	int unit = 0, chunk = 0;
 	int64_t end = p->flat_count;
 	for (int i = p->param_count - 1; i >= 0; i--) {
 		const struct plan_param *pr = &p->params[i];
 		if (pr->flat < 0)
 			continue;
 		bool full = r && plan_bucket_is_full(w->b, r->count) && pr->unit != unit;
-		if (!r || full) {
+		if (!r || full || pr->chunk != chunk) {
 			end = r ? end - r->count : end;
 			r = &w->ranges[w->range_count++];
 			*r = (struct range){ .bucket = -1, .first = w->op_count, .last = -1, .part = -1 };
 		}
 		unit = pr->unit;
+		chunk = pr->chunk;
 		r->x = pr->gradient;
 		r->count = end - pr->flat;
 		r->flat = pr->flat;
@@ -217,7 +186,8 @@ static void find_uses(struct weave *w, int *open, int *since)
 			int k = gathered_of(w, w->ops[i].operand[o]);
 			if (k < 0)
 				continue;
-			if (open[k] >= 0 && w->use_count - since[k] <= 1) {
+			bool same = open[k] >= 0 && w->section[w->uses[open[k]].last] == w->section[i];
+			if (same && w->use_count - since[k] <= 1) {
 				w->uses[open[k]].last = i;
 			} else {
 				open[k] = w->use_count;
@@ -269,6 +239,32 @@ static int store_of(const struct weave *w, int ids)
 	return last;
 }
 
+/* Behind the operations of a section. */
+static int section_end(const struct weave *w, int op)
+{
+	int end = op;
+	while (end < w->op_count && w->section[end] == w->section[op])
+		end++;
+	return end;
+}
+
+/* The gathered weights of a section are asked for in it, each while the one before is used; those
+ * of one operation at once. */
+static void gather_events(struct weave *w)
+{
+	for (int i = 0; i < w->use_count; i++) {
+		const struct use *u = &w->uses[i];
+		int k = i - 1;
+		while (k >= 0 && w->uses[k].first == u->first)
+			k--;
+		if (k < 0 || w->section[w->uses[k].first] != w->section[u->first])
+			event(w, u->first, FIRST_GATHER, i);
+		else
+			event(w, w->uses[k].first, GATHER, i);
+		event(w, u->first, WAIT_GATHER, i);
+	}
+}
+
 /* Stages 2 and 3 wait for a bucket's sum when the next bucket is made, so that no more than two
  * buckets of gradients are alive; stages 0 and 1 wait before the optimizer. */
 static void find_events(struct weave *w)
@@ -285,18 +281,14 @@ static void find_events(struct weave *w)
 		int next = r + 1; /* that is made later */
 		while (next < w->range_count && w->ranges[next].last == g->last)
 			next++;
-		if (every && next < w->range_count)
+		bool other =
+			next < w->range_count && w->section[w->ranges[next].last] == w->section[g->last];
+		if (every && other)
 			event(w, w->ranges[next].last + 1, WAIT_REDUCE, r);
 		else
-			event(w, w->op_count, LAST_WAIT, r);
+			event(w, every ? section_end(w, g->last) : w->op_count, LAST_WAIT, r);
 	}
-	for (int i = 0; i < w->use_count; i++) {
-		if (i == 0)
-			event(w, w->uses[i].first, FIRST_GATHER, i);
-		else
-			event(w, w->uses[i - 1].first, GATHER, i);
-		event(w, w->uses[i].first, WAIT_GATHER, i);
-	}
+	gather_events(w);
 	/* Of tables that the ranks share, the family has moved it. */
 	for (int t = 0; t < w->b->table_count && !p->pieces; t++)
 		event(w, store_of(w, w->b->table[t].ids) + 1, TABLE, t);
@@ -477,6 +469,29 @@ static void forget_lifetimes(struct plan *p)
 	}
 }
 
+/* A chunk's last operation takes what follows from it along; two sections that are joint meet
+ * before that, since an evaluation runs the first alone. */
+static void move_sections(const struct weave *w)
+{
+	struct plan *p = w->b->p;
+	for (int c = 0; c < p->chunk_count; c++) {
+		struct plan_section *f = &p->chunks[c].forward, *k = &p->chunks[c].backward;
+		bool joint = plan_pipeline_is_joint(p, c);
+		f->begin = w->new_end[f->begin];
+		f->body = w->new_end[f->body];
+		f->end = joint ? w->new_begin[f->end] : w->new_end[f->end];
+		k->begin = joint ? w->new_begin[k->begin] : w->new_end[k->begin];
+		k->body = joint ? w->new_begin[k->body] : w->new_end[k->body];
+		k->end = w->new_end[k->end];
+	}
+	p->backward_begin = p->chunks[p->chunk_count - 1].backward.begin;
+}
+
+static bool follows(enum what what)
+{
+	return what < FIRST_GATHER;
+}
+
 static void weave(struct weave *w)
 {
 	struct plan_build *b = w->b;
@@ -486,8 +501,10 @@ static void weave(struct weave *w)
 	p->op_count = b->op_cap = 0;
 	for (int i = 0; i <= w->op_count && !b->code; i++) {
 		b->phase = i < w->backward_begin ? PLAN_FORWARD : PLAN_BACKWARD;
-		if (i == w->backward_begin)
-			p->backward_begin = p->op_count;
+		w->new_begin[i] = p->op_count;
+		while (at < w->event_count && w->events[at].op == i && follows(w->events[at].what))
+			emit(w, &w->events[at++]);
+		w->new_end[i] = p->op_count;
 		while (at < w->event_count && w->events[at].op == i)
 			emit(w, &w->events[at++]);
 		if (i == w->op_count)
@@ -506,10 +523,15 @@ static void run(struct weave *w)
 	cleanup(freep) int *scratch = calloc(params + 2 * buckets, sizeof(int));
 	w->param_of = calloc((size_t)w->buffer_count + 1, sizeof(int));
 	w->ranges = calloc(params, sizeof(*w->ranges));
-	if (!scratch || !w->param_of || !w->ranges) {
+	w->section = calloc(3 * ((size_t)w->op_count + 1), sizeof(int));
+	if (!scratch || !w->param_of || !w->ranges || !w->section) {
 		plan_build_fail(w->b, ERR_NO_MEMORY, NULL, "no memory for the plan");
 		return;
 	}
+	w->new_begin = w->section + w->op_count + 1;
+	w->new_end = w->new_begin + w->op_count + 1;
+	for (int i = 0; i < w->op_count; i++)
+		w->section[i] = plan_pipeline_section(p, i);
 	names(w);
 	find_ranges(w, scratch);
 	qsort(w->ranges, (size_t)w->range_count, sizeof(*w->ranges), compare_ranges);
@@ -525,6 +547,8 @@ static void run(struct weave *w)
 		return;
 	forget_lifetimes(p);
 	weave(w);
+	if (!w->b->code)
+		move_sections(w);
 	for (int i = 0; i < p->param_count; i++)
 		if (p->params[i].bucket >= 0)
 			p->params[i].gradient = -1;
@@ -546,6 +570,7 @@ void plan_parallel(struct plan_build *b)
 	if (p->ops != w.ops)
 		free(w.ops);
 	free(w.param_of);
+	free(w.section);
 	free(w.ranges);
 	free(w.uses);
 	free(w.events);

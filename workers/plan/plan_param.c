@@ -83,6 +83,10 @@ static int add(struct plan_build *b, struct plan_param pr)
 	pr.unit = b->unit;
 	pr.number = b->number++;
 	count_whole(b, &pr);
+	if (b->elsewhere)
+		return -1;
+	pr.chunk = b->chunk;
+	pr.ends = b->ends;
 	if (plan_bucket_wants(b->p, &pr)) {
 		add_names(b, &pr, narrow ? b->p->type : PLAN_F32);
 		return keep(b, pr);

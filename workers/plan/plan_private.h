@@ -40,6 +40,9 @@ struct plan_build {
 	int unit;              /* of the next parameters */
 	int number;            /* of the next parameter */
 	bool units_named;      /* the family begins units itself; otherwise a matrix begins one */
+	bool elsewhere;        /* the next parameters are another stage's: they only count */
+	bool ends;             /* the next parameters are the first and the last stage's */
+	int chunk;             /* of the next parameters */
 	struct plan_table table[SPEC_TABLES_MAX];
 	int table_count;
 	struct plan_op sink_op; /* written to after a failure */
@@ -59,6 +62,8 @@ int plan_build_buffer(struct plan_build *b, enum plan_buffer_kind kind, enum pla
 /* A buffer that lives through the whole step. */
 int plan_build_persistent(struct plan_build *b, enum plan_buffer_kind kind, enum plan_type type,
 	int64_t count, const char *fmt, ...) printf_like(5, 6);
+/* Makes a buffer persistent, with a place for each of so many micro-batches. */
+void plan_build_keep(struct plan_build *b, int buffer, int64_t slots);
 /* A persistent buffer with the name of another. */
 int plan_build_again(struct plan_build *b, enum plan_buffer_kind kind, enum plan_type type,
 	int64_t count, int named);
@@ -245,6 +250,43 @@ struct plan_op *plan_parallel_call(struct plan_build *b, enum plan_axis axis,
 	enum plan_op_kind kind, const char *name, int x, int y, int64_t count, int ticket);
 struct plan_op *plan_parallel_wait(
 	struct plan_build *b, enum plan_axis axis, const char *name, int x, int y, int ticket);
+
+/* plan_pipeline.c: sections, and what goes from stage to stage. */
+/* The stage of the model that a chunk is; whether it is the first, or the last. */
+int plan_pipeline_stage(const struct plan *p, int chunk);
+bool plan_pipeline_is_first(const struct plan *p, int chunk);
+bool plan_pipeline_is_last(const struct plan *p, int chunk);
+/* The last stage's backward pass follows its forward pass at once, as without a pipeline: buffers
+ * may live through both without slots. */
+bool plan_pipeline_is_joint(const struct plan *p, int chunk);
+/* Operations of one number run as one section (or two that are joint); -1: the optimizer's. */
+int plan_pipeline_section(const struct plan *p, int op);
+static inline int plan_pipeline_section_chunk(int section)
+{
+	return section / 2;
+}
+/* Around the operations of a chunk's pass. */
+void plan_pipeline_begin(struct plan_build *b, int chunk, enum plan_phase phase);
+void plan_pipeline_end(struct plan_build *b, int chunk, enum plan_phase phase);
+/* What goes from stage to stage: the residual stream, and back its gradient. ticket: of its send.
+ */
+struct plan_stream {
+	int buffer, ticket, turns;
+};
+/* What the stage before sends; first in its section. Returns the buffer. */
+int plan_pipeline_stream(struct plan_build *b, int chunk, int64_t count, const char *name);
+/* The gradient, which the chunk's backward pass changes in place; first in its section. The stage
+ * after, if any, has sent what it begins with. */
+struct plan_stream plan_pipeline_gradient(
+	struct plan_build *b, int chunk, int64_t count, const char *name);
+/* Before the operations that write what plan_pipeline_send sends. */
+struct plan_stream plan_pipeline_before(struct plan_build *b, const char *name);
+void plan_pipeline_send(
+	struct plan_build *b, struct plan_stream s, int64_t count, const char *name);
+/* Adds up the gradients of what both ends keep, once they are those of all data ranks. */
+void plan_pipeline_ends(struct plan_build *b);
+/* A family that knows nothing of chunks is one. */
+void plan_pipeline_whole(struct plan_build *b);
 
 /* The optimizer's operations and the sizes that follow from the parameters. */
 void plan_optimize(struct plan_build *b);

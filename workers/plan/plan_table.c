@@ -41,6 +41,11 @@ static const char *number(int64_t v, char text[static NUMBER_MAX])
 	return text;
 }
 
+static bool is_language(const struct plan *p)
+{
+	return p->family == SPEC_GPT2 || p->family == SPEC_LLAMA;
+}
+
 static void write_sizes(const struct plan *p, struct buf *out)
 {
 	char a[NUMBER_MAX], b[NUMBER_MAX];
@@ -49,7 +54,7 @@ static void write_sizes(const struct plan *p, struct buf *out)
 		number(p->trained_count, b));
 	buf_printf(out, "batch            %lld (micro-batches: %lld of %lld)", (long long)p->batch,
 		(long long)p->micro_steps, (long long)p->micro_batch);
-	if (p->head >= 0)
+	if (is_language(p))
 		buf_printf(out, ", sequences of %s tokens", number(p->sequence_length, a));
 	buf_printf(out, "\nsteps            %s\n",
 		p->total_steps > 0 ? number(p->total_steps, a) : "known with the data");
@@ -75,7 +80,7 @@ static void write_memory(const struct plan *p, struct buf *out)
 
 static void write_work(const struct plan *p, struct buf *out)
 {
-	bool language = p->head >= 0;
+	bool language = is_language(p);
 	buf_printf(
 		out, "\nFLOPs\n  %-22s %.4g\n", language ? "per token" : "per sample", p->flops_per_token);
 	if (language)

@@ -3,6 +3,7 @@
  * mesh has. Called by plan_table.c. */
 #include "workers/plan/plan_table_private.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum { CALLS_MAX = SPEC_TABLES_MAX + 16 };
@@ -16,13 +17,16 @@ struct calls {
 static bool is_call(enum plan_op_kind kind)
 {
 	return kind == PLAN_OP_ALL_REDUCE || kind == PLAN_OP_REDUCE_SCATTER ||
-		kind == PLAN_OP_ALL_GATHER || kind == PLAN_OP_ALL_TO_ALL;
+		kind == PLAN_OP_ALL_GATHER || kind == PLAN_OP_ALL_TO_ALL || kind == PLAN_OP_SEND;
 }
 
-/* What is computed until the call is waited for. */
+/* What is computed until the call is waited for. A send is waited for in the next section of its
+ * kind: all of another. */
 static double beside(const struct plan *p, int start)
 {
 	double flops = 0;
+	if (p->ops[start].kind == PLAN_OP_SEND)
+		return p->flops_per_step / (double)p->micro_steps / p->chunk_count;
 	for (int i = start + 1; i < p->op_count; i++) {
 		const struct plan_op *op = &p->ops[i];
 		if (op->kind == PLAN_OP_WAIT && op->ticket == p->ops[start].ticket)
@@ -54,6 +58,26 @@ static void add(struct calls *list, int *count, const struct plan *p, int index)
 	list[i].flops += times_of(p, op) * beside(p, index);
 }
 
+/* What a pipeline's rank has, and for how much of a step it waits. */
+static void write_stages(const struct plan *p, struct buf *out)
+{
+	const struct plan_mesh *m = &p->mesh;
+	if (m->pipeline == 1)
+		return;
+	buf_printf(out, "\nStages of the pipeline on this rank:\n%6s %-10s %s\n", "stage", "layers",
+		"micro-batches under way");
+	for (int c = 0; c < p->chunk_count; c++) {
+		const struct plan_chunk *k = &p->chunks[c];
+		char layers[32];
+		snprintf(layers, sizeof(layers), "%d to %d", k->first_layer,
+			k->first_layer + k->layer_count - 1);
+		buf_printf(out, "%6d %-10s %lld\n", c * m->pipeline + m->pipeline_rank, layers,
+			(long long)k->slots);
+	}
+	buf_printf(out, "Bubble: %.1f%% of a step, were all stages as long as each other.\n",
+		100 * plan_schedule_bubble(&p->schedule));
+}
+
 void plan_table_ranks(const struct plan *p, struct buf *out)
 {
 	const struct plan_mesh *m = &p->mesh;
@@ -75,4 +99,5 @@ void plan_table_ranks(const struct plan *p, struct buf *out)
 		buf_printf(out, "%6.0f %9.3g %9.3g  %-10s %-16s %s\n", list[i].times,
 			list[i].wire_bytes * 1e-6, list[i].flops * 1e-9, plan_phase_word(list[i].op->phase),
 			plan_op_word(list[i].op->kind), list[i].op->name);
+	write_stages(p, out);
 }

@@ -111,6 +111,8 @@ const char *plan_op_word(enum plan_op_kind kind)
 		[PLAN_OP_REDUCE_SCATTER] = "reduce_scatter",
 		[PLAN_OP_ALL_GATHER] = "all_gather",
 		[PLAN_OP_ALL_TO_ALL] = "all_to_all",
+		[PLAN_OP_SEND] = "send",
+		[PLAN_OP_RECEIVE] = "receive",
 		[PLAN_OP_WAIT] = "wait",
 		[PLAN_OP_ACCUMULATE] = "accumulate",
 		[PLAN_OP_CLEAR] = "clear",

@@ -261,6 +261,13 @@ static void ranks_share_the_batch(void **state)
 	read_good("lm", DEVICES(4) ",\"parallelism\":{\"zero_stage\":3}", &s);
 	assert_int_equal(s.parallel.zero_stage, 3);
 	assert_int_equal(s.parallel.data, 4);
+	assert_int_equal(s.parallel.interleave, 1);
+	read_good("lm", DEVICES(4) ",\"parallelism\":{\"pipeline\":2,\"interleave\":3}", &s);
+	assert_int_equal(s.parallel.data, 2);
+	assert_int_equal(s.parallel.pipeline, 2);
+	assert_int_equal(s.parallel.interleave, 3);
+	assert_int_equal(s.hyper.batch_size, 32);
+	assert_int_equal(s.hyper.micro_batch_size, 2); /* a rank's 16 are several for each stage */
 	/* Left out, "auto", and what is left over of the devices: the same. */
 	struct job_spec t;
 	read_good("lm", DEVICES(4), &s);

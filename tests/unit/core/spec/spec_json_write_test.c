@@ -186,7 +186,7 @@ static void fill_run(struct check_random *r, struct job_spec *s)
 	s->precision = (enum spec_precision)pick(r, SPEC_FP32, SPEC_FP16);
 	fill_text(r, s->instance_type, SPEC_ID_MAX, "abcxyz0189-._");
 	s->device_count = s->parallel.data = pick(r, 1, 6);
-	s->parallel.tensor = s->parallel.pipeline = 1;
+	s->parallel.tensor = s->parallel.pipeline = s->parallel.interleave = 1;
 	s->hyper.batch_size *= s->parallel.data;
 	s->checkpoint_every_steps = pick(r, 0, SPEC_STEPS_MAX);
 	s->checkpoint_keep = pick(r, 1, 100);

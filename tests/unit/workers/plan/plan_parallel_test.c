@@ -238,7 +238,7 @@ static void test_refusals(void **state)
 		{ { .data = 2, .zero_stage = 4 }, 8, 0, 0, "$.parallelism.zero_stage" },
 		{ { .data = 2, .tensor = 4 }, 8, 0, 0, "$.parallelism.tensor" }, /* heads */
 		{ { .data = 2, .tensor = -2 }, 8, 0, 0, "$.parallelism.tensor" },
-		{ { .data = 2, .pipeline = 2 }, 8, 0, 0, "$.parallelism.pipeline" },
+		{ { .data = 2, .pipeline = 3 }, 8, 0, 0, "$.parallelism.pipeline" },
 		{ { .data = 4096, .tensor = 2 }, 8192, 0, 0, "$.parallelism" },
 		{ { .data = 3 }, 8, 0, 0, "$.hyperparameters.batch_size" },
 		{ { .data = 4 }, 8, 4, 0, "$.hyperparameters.batch_size" },

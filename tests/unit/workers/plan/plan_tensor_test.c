@@ -138,8 +138,8 @@ static void test_activations_are_shared(void **state)
 	plan_destroy(p);
 }
 
-/* Korthikanti et al. 2022: a layer has four all-gathers and four reduce-scatters of the rows, and one
- * all-gather more for each module's input that is made again for the gradient of its weight. */
+/* Korthikanti et al. 2022: a layer has four all-gathers and four reduce-scatters of the rows, and
+ * one all-gather more for each module's input that is made again for the gradient of its weight. */
 static void test_calls_of_a_layer(void **state)
 {
 	(void)state;
@@ -171,7 +171,8 @@ static void test_calls_of_a_layer(void **state)
 static void test_refusals(void **state)
 {
 	(void)state;
-	struct job_spec gpt2 = fixture_gpt2(2, 6, 48, 16, 7), llama = fixture_llama(2, 8, 2, 32, 50, 16, 256);
+	struct job_spec gpt2 = fixture_gpt2(2, 6, 48, 16, 7),
+					llama = fixture_llama(2, 8, 2, 32, 50, 16, 256);
 	struct job_spec odd = fixture_gpt2(2, 2, 32, 15, 256);
 	odd.hyper.batch_size = odd.hyper.micro_batch_size = 1;
 	struct job_spec few = fixture_gpt2(2, 8, 64, 16, 7);

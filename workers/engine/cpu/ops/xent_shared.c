@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Softmax with cross-entropy where ranks have some of the classes each: what a rank says of a row of
- * its logits, and the loss and gradient from what all say. Called through the backend's table. */
+ * Softmax with cross-entropy where ranks have some of the classes each: what a rank says of a row
+ * of its logits, and the loss and gradient from what all say. Called through the backend's table.
+ */
 #include "workers/engine/cpu/ops/softmax_row.h"
 
 enum statistic { LARGEST, TOTAL, PLAIN, LABEL, HIT };
