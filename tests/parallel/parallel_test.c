@@ -62,7 +62,7 @@ int main(int argc, char **argv)
 	case_count = case_families(cases);
 	for (int i = 0; i < case_count; i++)
 		tests[n++] = (struct CMUnitTest){ cases[i].name, one_case, NULL, NULL, &cases[i] };
-	static const char *const both[] = { "gpt2", "llama-lora-packed", "resnet-basic" };
+	static const char *const both[] = { "gpt2", "llama-lora-packed", "resnet-basic", "dlrm" };
 	static char names[ARRAY_LEN(both)][64];
 	for (size_t k = 0; k < ARRAY_LEN(both); k++)
 		for (int i = 0; i < case_count; i++)

@@ -177,11 +177,20 @@ struct backend_bag {
 	int64_t samples, lookups, d, table, features;
 	const int32_t *bags; /* of this table: [samples, lookups], -1 = none */
 	const float *weight;
-	void *z; /* [samples, features, d]; column table + 1 is written */
+	void *z; /* [samples, features, d]; column table + 1 is written (features 1, table -1: rows) */
 	/* sparse_store */
 	const void *dz;
 	int32_t *ids; /* where this micro-batch's part begins */
 	float *grads;
+};
+
+/* Of a table that is cut into pieces: z[:, table + 1] = the sum over pieces, in their order,
+ * rounded once. */
+struct backend_pieces {
+	int64_t samples, d, table, features;
+	const void *const *piece; /* [samples, d] each */
+	int count;
+	void *z; /* [samples, features, d] */
 };
 
 /* Sums by row of a table: for each distinct id of ids[samples * lookups] in ascending order, the
@@ -320,6 +329,12 @@ struct backend {
 	void (*interaction_backward)(
 		int64_t samples, int64_t features, int64_t d, const void *z, const void *dy, void *dz);
 	void (*sparse_store)(const struct backend_bag *d);
+	/* y = id - first where that is in [0, rows), otherwise -1 */
+	void (*piece_ids)(int64_t count, int64_t first, int64_t rows, const int32_t *ids, int32_t *y);
+	void (*piece_gather)(const struct backend_pieces *d);
+	/* y [samples, d] = z[:, table + 1] */
+	void (*piece_spread)(
+		int64_t samples, int64_t d, int64_t table, int64_t features, const void *z, void *y);
 
 	/* Losses. */
 	void (*softmax_xent)(const struct backend_softmax_xent *d);

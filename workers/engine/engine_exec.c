@@ -382,6 +382,8 @@ int engine_exec_prepare(struct engine *e, struct err *err)
 		if (!fn)
 			fn = engine_exec_vision((enum plan_op_kind)k);
 		if (!fn)
+			fn = engine_exec_piece((enum plan_op_kind)k);
+		if (!fn)
 			fn = engine_exec_comm((enum plan_op_kind)k);
 		e->run[k] = fn ? fn : engine_exec_optimize((enum plan_op_kind)k);
 	}

@@ -133,6 +133,11 @@ static void all_gather(struct engine *e, const struct plan_op *op)
 		(char *)OPERAND(1) + on * plan_type_bytes(engine_exec_type(e, op, 1)));
 }
 
+static void all_to_all(struct engine *e, const struct plan_op *op)
+{
+	call(e, op, group_of(e, op->axis)->ops->all_to_all, OPERAND(0), OPERAND(1));
+}
+
 static void wait_op(struct engine *e, const struct plan_op *op)
 {
 	end_call(e, call_of(e, op));
@@ -259,6 +264,7 @@ engine_exec_fn engine_exec_comm(enum plan_op_kind kind)
 		[PLAN_OP_ALL_REDUCE] = all_reduce,
 		[PLAN_OP_REDUCE_SCATTER] = reduce_scatter,
 		[PLAN_OP_ALL_GATHER] = all_gather,
+		[PLAN_OP_ALL_TO_ALL] = all_to_all,
 		[PLAN_OP_SEND] = send_op,
 		[PLAN_OP_RECEIVE] = receive_op,
 		[PLAN_OP_WAIT] = wait_op,

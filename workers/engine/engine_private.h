@@ -112,6 +112,7 @@ struct backend_workspace engine_exec_workspace(const struct engine *e, const str
 /* The function of a kind, NULL where another file has it. */
 engine_exec_fn engine_exec_comm(enum plan_op_kind kind);
 engine_exec_fn engine_exec_vision(enum plan_op_kind kind);
+engine_exec_fn engine_exec_piece(enum plan_op_kind kind);
 engine_exec_fn engine_exec_optimize(enum plan_op_kind kind);
 int engine_exec_optimize_prepare(struct engine *e, struct err *err) must_check;
 

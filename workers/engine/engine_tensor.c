@@ -97,13 +97,14 @@ int engine_tensor_count(const struct engine *e)
 	return e->slot_count;
 }
 
-/* Ranks of the data axis keep the same unless buckets cut it, those of the tensor axis unless the
- * plan cuts it for them. */
+/* Ranks of the data axis keep the same unless buckets cut it, or pieces of tables; those of the
+ * tensor axis unless the plan cuts it for them. */
 static void count_copies(
 	const struct plan *plan, const struct plan_param *p, struct engine_tensor *ret)
 {
 	const struct plan_mesh *m = &plan->mesh;
-	bool whole = p->cut.run == p->cut.period, shared = p->bucket < 0;
+	bool whole = p->cut.run == p->cut.period,
+		 shared = p->bucket < 0 && !(p->sparse && plan->pieces);
 	int tensor = whole ? m->tensor : 1, data = shared ? m->data : 1;
 	ret->copies = tensor * data;
 	ret->copy = (shared ? m->data_rank : 0) * tensor + (whole ? m->tensor_rank : 0);

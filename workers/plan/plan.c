@@ -276,6 +276,7 @@ void plan_destroy(struct plan *p)
 	free(p->params);
 	free(p->buckets);
 	free(p->bucket_params);
+	free(p->pieces);
 	arena_finish(&p->names);
 	free(p);
 }

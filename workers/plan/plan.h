@@ -13,6 +13,7 @@
 #include "workers/plan/plan_mesh.h"
 #include "workers/plan/plan_op.h"
 #include "workers/plan/plan_schedule.h"
+#include "workers/plan/plan_tables.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -90,7 +91,8 @@ struct plan_param {
 	char name[PLAN_NAME_MAX];
 	int rank;
 	int64_t shape[PLAN_RANK_MAX]; /* of the whole tensor */
-	int64_t count;                /* elements that this rank of the tensor axis keeps */
+	int64_t count;                /* elements that this rank of the tensor axis keeps, or of a
+								   * shared table this rank */
 	int64_t room;                 /* count of the rank of the tensor axis that keeps the most */
 	struct plan_cut cut;          /* which they are */
 	int number;                   /* its place among all parameters of the model */
@@ -200,6 +202,9 @@ struct plan {
 	int rope;     /* llama: fp32 [sequence_length, head_size]: cosines, then sines of half a head;
 				   * filled once by the engine */
 	int sparse_first, sparse_count; /* params that are sparse tables: a contiguous range */
+	/* Tables that the ranks of the data axis share: [data][piece_slots]; NULL = they do not. */
+	struct plan_piece *pieces;
+	int piece_slots;
 
 	int64_t micro_batch; /* samples per micro-batch */
 	int64_t micro_steps; /* micro-batches per optimizer step, of one data rank */

@@ -108,6 +108,12 @@ static double bytes(const struct plan *p, const struct plan_op *op)
 		return row * ((double)d[1] * type_bytes(p, op, 1) + type_bytes(p, op, 2)) +
 			4 * (double)d[0] * (double)d[1];
 	case PLAN_OP_SPARSE_STORE: return row * (type_bytes(p, op, 1) + 4) + 8 * (double)(d[0] * d[1]);
+	/* Every rank's bags, of which one in N names a row of this rank. */
+	case PLAN_OP_PIECE_SUM:
+		return row * ((double)d[1] * type_bytes(p, op, 1) + (double)d[5] * type_bytes(p, op, 2)) +
+			4 * (double)(d[0] * d[1] * d[5]);
+	case PLAN_OP_PIECE_STORE:
+		return (double)d[4] * (row * (type_bytes(p, op, 1) + 4) + 8 * (double)(d[0] * d[1]));
 	case PLAN_OP_GRADIENT_NORM:
 	case PLAN_OP_ADAMW:
 	case PLAN_OP_SGD:
@@ -118,6 +124,9 @@ static double bytes(const struct plan *p, const struct plan_op *op)
 	case PLAN_OP_REDUCE_SCATTER:
 	case PLAN_OP_ALL_GATHER:
 		return (double)(plan_parallel_ways(&p->mesh, op->axis) + 1) * (double)d[0] *
+			type_bytes(p, op, 0);
+	case PLAN_OP_ALL_TO_ALL:
+		return 2 * (double)plan_parallel_ways(&p->mesh, op->axis) * (double)d[0] *
 			type_bytes(p, op, 0);
 	case PLAN_OP_ACCUMULATE: return 3 * 4 * (double)d[0];
 	case PLAN_OP_WAIT:

@@ -134,6 +134,21 @@ enum plan_op_kind {
 	 * grads [batch, D] fp32 of one table. bags, dz, ids, grads; dims samples, lookups, D, index of
 	 * the table, F */
 	PLAN_OP_SPARSE_STORE,
+	/* Tables that ranks share (plan_tables.h): N ranks of P slots. What goes between them is by
+	 * rank and slot: ids [N, P, samples, lookups] int32, and rows [N, P, samples, D]; "own" are
+	 * those that came from every rank for the slots of this one. Bags as the pieces' rows, -1 where
+	 * another piece has it. bags, ids; dims samples, lookups */
+	PLAN_OP_PIECE_IDS,
+	/* The bags of every rank in one slot's piece of a table. own ids, table (fp32), own rows
+	 * (written); dims samples, lookups, D, rows of the piece, slot, N, P */
+	PLAN_OP_PIECE_SUM,
+	/* z[:, index + 1] = the sum over the table's pieces, in the order of rows. rows, z; dims
+	 * samples, D, F */
+	PLAN_OP_PIECE_GATHER,
+	PLAN_OP_PIECE_SPREAD, /* rows = dz[:, index + 1] for each piece. dz, rows; dims as GATHER */
+	/* Keeps every rank's part of one slot's gradient, in the order of the batch. own ids, own rows,
+	 * ids [batch, lookups], grads [batch, D] fp32; dims samples, lookups, D, slot, N, P */
+	PLAN_OP_PIECE_STORE,
 
 	/* Losses: in training the logits or predictions become their own gradient. */
 	PLAN_OP_SOFTMAX_XENT, /* logits, labels, row_loss, row_hit; dims rows, classes */
@@ -161,6 +176,8 @@ enum plan_op_kind {
 	/* x [count], y [ranks * count], of which x may be the own part; dims count, and how many
 	 * elements further both lie in each micro-batch after the first */
 	PLAN_OP_ALL_GATHER,
+	/* Part r of x [ranks * count] becomes the own part of rank r's y [ranks * count]; dims count */
+	PLAN_OP_ALL_TO_ALL,
 	/* To the stage after, in the backward pass to the one before; and from there. A send is done
 	 * when the other has come to its receive: what is sent must stay until then. x; dims count */
 	PLAN_OP_SEND,

@@ -42,7 +42,7 @@ static struct sparse sparse_reduce(struct plan_build *b, const struct plan_table
 	plan_build_op(b, PLAN_OP_SPARSE_REDUCE, name,
 		PLAN_OPERANDS(t->ids, t->grads, s.rows, s.sums, s.count),
 		PLAN_DIMS(p->batch, t->lookups, t->d, t->rows), plan_workspace_sparse(s.capacity))
-		->uncounted = p->mesh.data_rank > 0;
+		->uncounted = p->mesh.data_rank > 0 && !p->pieces;
 	return s;
 }
 
@@ -236,7 +236,7 @@ static void norms(struct plan_build *b, const struct dense *d, int count, struct
 		dense_norm(b, &d[i]);
 	for (int i = 0; i < b->table_count; i++) {
 		const struct plan_table *t = &b->table[i];
-		if (p->mesh.data > 1) {
+		if (p->mesh.data > 1 && !p->pieces) {
 			const char *name = p->params[t->param].name;
 			plan_parallel_wait(b, PLAN_AXIS_DATA, name, t->ids, -1, t->ticket[0]);
 			plan_parallel_wait(b, PLAN_AXIS_DATA, name, t->grads, -1, t->ticket[1]);

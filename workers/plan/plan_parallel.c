@@ -289,7 +289,8 @@ static void find_events(struct weave *w)
 			event(w, every ? section_end(w, g->last) : w->op_count, LAST_WAIT, r);
 	}
 	gather_events(w);
-	for (int t = 0; t < w->b->table_count; t++)
+	/* Of tables that the ranks share, the family has moved it. */
+	for (int t = 0; t < w->b->table_count && !p->pieces; t++)
 		event(w, store_of(w, w->b->table[t].ids) + 1, TABLE, t);
 	qsort(w->events, (size_t)w->event_count, sizeof(*w->events), compare_events);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Parameters and sparse tables, with the buffers that role, precision and optimizer ask for (the
  * rules are in plan.h). Called by the family files. */
+#include "core/base/num.h"
 #include "workers/plan/plan_private.h"
 
 #include <stdarg.h>
@@ -61,13 +62,17 @@ static int keep(struct plan_build *b, struct plan_param pr)
 }
 
 /* Of the model, whoever keeps it. */
-static void count_whole(struct plan *p, const struct plan_param *pr)
+static void count_whole(struct plan_build *b, const struct plan_param *pr)
 {
-	int64_t whole = pr->count / pr->cut.run * pr->cut.period;
+	int64_t whole = 1;
+	if (b->code)
+		return; /* what is too large has no product */
+	for (int i = 0; i < pr->rank; i++)
+		whole *= pr->shape[i];
 	if (pr->role != PLAN_STATE)
-		p->parameter_count += whole;
+		b->p->parameter_count += whole;
 	if (pr->role == PLAN_TRAINED)
-		p->trained_count += whole;
+		b->p->trained_count += whole;
 }
 
 static int add(struct plan_build *b, struct plan_param pr)
@@ -77,7 +82,7 @@ static int add(struct plan_build *b, struct plan_param pr)
 		b->unit++;
 	pr.unit = b->unit;
 	pr.number = b->number++;
-	count_whole(b->p, &pr);
+	count_whole(b, &pr);
 	if (b->elsewhere)
 		return -1;
 	pr.chunk = b->chunk;
@@ -86,8 +91,8 @@ static int add(struct plan_build *b, struct plan_param pr)
 		add_names(b, &pr, narrow ? b->p->type : PLAN_F32);
 		return keep(b, pr);
 	}
-	pr.weight = plan_build_persistent(
-		b, PLAN_WEIGHTS, narrow ? b->p->type : PLAN_F32, pr.count, "%s", pr.name);
+	pr.weight = plan_build_persistent(b, PLAN_WEIGHTS, narrow ? b->p->type : PLAN_F32, pr.count,
+		"%s%s", pr.name, pr.sparse && b->p->pieces ? ".own" : "");
 	pr.master = pr.weight;
 	if (pr.role == PLAN_TRAINED) {
 		if (narrow)
@@ -152,38 +157,50 @@ int plan_param_add(struct plan_build *b, struct plan_param_def def, const char *
 	return add(b, pr);
 }
 
-int plan_param_table(struct plan_build *b, int64_t rows, int64_t d, int64_t lookups,
-	double init_scale, const char *fmt, ...)
+int plan_param_table(struct plan_build *b, struct plan_table_def def, const char *fmt, ...)
 {
-	struct plan *p = b->p;
 	struct plan_param pr = none;
 	pr.rank = 2;
-	pr.shape[0] = rows;
-	pr.shape[1] = d;
-	pr.count = plan_build_count(b, rows, d, 1);
-	pr.cut = plan_cut_none(pr.count);
-	pr.room = pr.count;
+	pr.shape[0] = def.rows;
+	pr.shape[1] = def.d;
+	pr.count = pr.room = plan_build_count(b, def.own.rows, def.d, 1);
+	pr.cut = plan_cut_none(plan_build_count(b, def.rows, def.d, 1));
+	if (b->p->pieces)
+		pr.cut = (struct plan_cut){ .first = def.own.first * def.d,
+			.run = num_max(pr.count, def.d),
+			.period = def.rows * def.d };
 	pr.init = PLAN_INIT_UNIFORM;
-	pr.init_scale = init_scale;
+	pr.init_scale = def.init_scale;
 	pr.sparse = true;
 	va_list ap;
 	va_start(ap, fmt);
 	vsnprintf(pr.name, sizeof(pr.name), fmt, ap);
 	va_end(ap);
-	if (b->table_count >= SPEC_TABLES_MAX)
-		plan_build_fail(b, ERR_INVALID_VALUE, "$.model.config.table_rows",
-			"a model has at most %d tables", SPEC_TABLES_MAX);
-	struct plan_table t = { .rows = rows, .d = d, .lookups = lookups };
-	t.param = add(b, pr);
-	t.ids = plan_build_persistent(b, PLAN_GRADIENTS, PLAN_I32,
-		plan_build_count(b, p->batch, lookups, 1), "%.64s.ids", pr.name);
-	t.grads = plan_build_persistent(
-		b, PLAN_GRADIENTS, PLAN_F32, plan_build_count(b, p->batch, d, 1), "%.64s.grads", pr.name);
+	int param = add(b, pr);
 	if (b->code)
 		return -1;
-	if (p->sparse_count == 0)
-		p->sparse_first = t.param;
-	p->sparse_count++;
+	if (b->p->sparse_count == 0)
+		b->p->sparse_first = param;
+	b->p->sparse_count++;
+	return param;
+}
+
+int plan_param_lookups(struct plan_build *b, int param, int64_t rows, int64_t lookups)
+{
+	struct plan *p = b->p;
+	if (!b->code && b->table_count >= SPEC_TABLES_MAX)
+		plan_build_fail(b, ERR_INVALID_VALUE, "$.model.config.table_rows",
+			"a model has at most %d tables", SPEC_TABLES_MAX);
+	if (b->code)
+		return -1;
+	const struct plan_param *pr = &p->params[param];
+	struct plan_table t = { .param = param, .rows = rows, .d = pr->shape[1], .lookups = lookups };
+	t.ids = plan_build_persistent(b, PLAN_GRADIENTS, PLAN_I32,
+		plan_build_count(b, p->batch, lookups, 1), "%.64s.ids", pr->name);
+	t.grads = plan_build_persistent(b, PLAN_GRADIENTS, PLAN_F32,
+		plan_build_count(b, p->batch, t.d, 1), "%.64s.grads", pr->name);
+	if (b->code)
+		return -1;
 	b->table[b->table_count] = t;
 	return b->table_count++;
 }

@@ -130,10 +130,18 @@ struct plan_param_def {
 };
 int plan_param_add(struct plan_build *b, struct plan_param_def def, const char *fmt, ...)
 	printf_like(3, 4);
-/* A sparse table [rows, d], fp32, and its gradient's buffers; returns its index in b->table. All
- * tables of a model are added one after the other, with no other parameter between them. */
-int plan_param_table(struct plan_build *b, int64_t rows, int64_t d, int64_t lookups,
-	double init_scale, const char *fmt, ...) printf_like(6, 7);
+/* A sparse table [rows, d], fp32, of which this rank keeps some rows; returns its index in params.
+ * All tables of a model are added one after the other, with no other parameter between them. */
+struct plan_table_def {
+	int64_t rows, d;
+	double init_scale;
+	struct plan_piece own; /* all of it where tables are not shared */
+};
+int plan_param_table(struct plan_build *b, struct plan_table_def def, const char *fmt, ...)
+	printf_like(3, 4);
+/* A step of the table: buffers for its gradient, by row (`rows` of them here); returns its index in
+ * b->table, -1 after a failure. */
+int plan_param_lookups(struct plan_build *b, int param, int64_t rows, int64_t lookups);
 /* Buffers of a parameter; -1 for parameter -1 and where there is none (gradient of a frozen one).
  */
 int plan_param_weight(const struct plan_build *b, int param);

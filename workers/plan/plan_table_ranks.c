@@ -17,7 +17,7 @@ struct calls {
 static bool is_call(enum plan_op_kind kind)
 {
 	return kind == PLAN_OP_ALL_REDUCE || kind == PLAN_OP_REDUCE_SCATTER ||
-		kind == PLAN_OP_ALL_GATHER || kind == PLAN_OP_SEND;
+		kind == PLAN_OP_ALL_GATHER || kind == PLAN_OP_ALL_TO_ALL || kind == PLAN_OP_SEND;
 }
 
 /* What is computed until the call is waited for. A send is waited for in the next section of its

@@ -64,6 +64,10 @@ void CPU_FN(avgpool_forward)(int64_t n, int64_t hw, int64_t c, const void *x, vo
 void CPU_FN(avgpool_backward)(int64_t n, int64_t hw, int64_t c, const void *dy, void *dx);
 void CPU_FN(bag_forward)(const struct backend_bag *d);
 void CPU_FN(sparse_store)(const struct backend_bag *d);
+void CPU_FN(piece_ids)(int64_t count, int64_t first, int64_t rows, const int32_t *ids, int32_t *y);
+void CPU_FN(piece_gather)(const struct backend_pieces *d);
+void CPU_FN(piece_spread)(
+	int64_t samples, int64_t d, int64_t table, int64_t features, const void *z, void *y);
 void CPU_FN(interaction_forward)(
 	int64_t samples, int64_t features, int64_t d, const void *z, void *y);
 void CPU_FN(interaction_backward)(

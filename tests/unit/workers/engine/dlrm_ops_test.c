@@ -91,6 +91,90 @@ static void test_store(void **state)
 	}
 }
 
+/* ------------------------------------------------------------------ pieces of tables */
+
+/* Pieces without a row too: then nothing is theirs. */
+static void test_piece_ids(void **state)
+{
+	enum { COUNT = 333, ROWS = 50 };
+	static const int64_t pieces[][2] = { { 0, ROWS }, { 0, 1 }, { 13, 20 }, { 49, 1 }, { 0, 0 } };
+	int32_t *ids = draw_ids(COUNT, ROWS);
+	ids[0] = 0;
+	ids[1] = ROWS - 1;
+	for (size_t k = 0; k < ARRAY_LEN(pieces); k++) {
+		int64_t first = pieces[k][0], rows = pieces[k][1];
+		int32_t *y = ops_alloc(COUNT * sizeof(int32_t));
+		ops->piece_ids(COUNT, first, rows, ids, y);
+		for (int i = 0; i < COUNT; i++) {
+			bool own = ids[i] >= 0 && ids[i] >= first && ids[i] < first + rows;
+			assert_int_equal(y[i], own ? ids[i] - first : -1);
+		}
+	}
+}
+
+static void run_gather(void *arg)
+{
+	ops->piece_gather(arg);
+}
+
+/* Into one column of rows of features; a table of one piece is a copy. */
+static void test_piece_gather(void **state)
+{
+	enum { PIECES_MAX = 5 };
+	for (size_t k = 0; k < ARRAY_LEN(bag_shapes); k++) {
+		struct bags s = bag_shapes[k];
+		int64_t features = s.tables + 1, table = s.tables - 1;
+		struct ops_vec z = ops_random(ops_type, s.samples * features * s.d, 1);
+		double *want = ops_copy(z.v, z.count);
+		const void *piece[PIECES_MAX];
+		struct backend_pieces d = { .samples = s.samples,
+			.d = s.d,
+			.table = table,
+			.features = features,
+			.piece = piece,
+			.count = (int)k % PIECES_MAX + 1,
+			.z = z.p };
+		for (int64_t i = 0; i < s.samples * s.d; i++)
+			want[(i / s.d * features + table + 1) * s.d + i % s.d] = 0;
+		for (int n = 0; n < d.count; n++) {
+			struct ops_vec x = ops_random(ops_type, s.samples * s.d, 1);
+			piece[n] = x.p;
+			for (int64_t i = 0; i < x.count; i++)
+				want[(i / s.d * features + table + 1) * s.d + i % s.d] += x.v[i];
+		}
+		OPS_RUN(run_gather, &d, &z);
+		OPS_NEAR(z, want, 1e-6);
+	}
+}
+
+struct spread_run {
+	struct bags s;
+	const void *z;
+	void *y;
+};
+
+static void run_spread(void *arg)
+{
+	struct spread_run *r = arg;
+	ops->piece_spread(r->s.samples, r->s.d, r->s.tables - 1, r->s.tables + 1, r->z, r->y);
+}
+
+static void test_piece_spread(void **state)
+{
+	for (size_t k = 0; k < ARRAY_LEN(bag_shapes); k++) {
+		struct bags s = bag_shapes[k];
+		int64_t features = s.tables + 1;
+		struct ops_vec z = ops_random(ops_type, s.samples * features * s.d, 1);
+		struct ops_vec y = ops_random(ops_type, s.samples * s.d, 1);
+		double *want = ops_doubles(y.count);
+		struct spread_run r = { s, z.p, y.p };
+		for (int64_t i = 0; i < y.count; i++)
+			want[i] = z.v[(i / s.d * features + s.tables) * s.d + i % s.d];
+		OPS_RUN(run_spread, &r, &y);
+		OPS_NEAR(y, want, 0);
+	}
+}
+
 /* ------------------------------------------------------------------ pairs */
 
 struct pairs {
@@ -435,6 +519,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		OPS_TEST(test_bag),
 		OPS_TEST(test_store),
+		OPS_TEST(test_piece_ids),
+		OPS_TEST(test_piece_gather),
+		OPS_TEST(test_piece_spread),
 		OPS_TEST(test_pairs),
 		OPS_TEST(test_bce),
 		OPS_TEST(test_bce_far),

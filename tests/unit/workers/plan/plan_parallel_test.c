@@ -159,7 +159,7 @@ static void test_each_layer_is_gathered_twice(void **state)
 static bool is_call(const struct plan_op *op)
 {
 	return op->kind == PLAN_OP_ALL_REDUCE || op->kind == PLAN_OP_REDUCE_SCATTER ||
-		op->kind == PLAN_OP_ALL_GATHER;
+		op->kind == PLAN_OP_ALL_GATHER || op->kind == PLAN_OP_ALL_TO_ALL;
 }
 
 /* Places of an operand in the arena; how many elements is not known of parts of wider rows, so
