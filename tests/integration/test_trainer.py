@@ -185,7 +185,8 @@ def test_a_folder_is_one_run_s(tmp_path, ranks):
     command = [TRAINER, "run", *given, "--out", tmp_path / "out", "--ranks", ranks]
     with subprocess.Popen([str(x) for x in command], stdout=subprocess.PIPE) as first:
         assert json.loads(first.stdout.readline())["t"] == "training"
-        second = subprocess.run([str(x) for x in command], capture_output=True, text=True, timeout=60)
+        second = subprocess.run([str(x) for x in command], capture_output=True, text=True,
+                                timeout=60)
         assert second.returncode == 1
         assert "--out: another run writes into" in second.stderr, second.stderr
         first.terminate()
