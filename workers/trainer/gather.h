@@ -14,7 +14,7 @@
 
 /* Rank 0 has two of them, the others none. A block is a stretch of the whole tensor, so that
  * everybody knows without asking what of it is its own. */
-enum { GATHER_BLOCK_BYTES = 4 << 20 };
+enum { GATHER_BLOCK_BYTES = 2 << 20 };
 
 struct gather;
 /* Rank 0 hears who keeps what: memory for a tensor's description for each part of one. All ranks
