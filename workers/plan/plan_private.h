@@ -240,9 +240,15 @@ void plan_parallel(struct plan_build *b);
 /* Ranks along an axis. */
 static inline int plan_parallel_ways(const struct plan_mesh *m, enum plan_axis axis)
 {
-	return axis == PLAN_AXIS_TENSOR  ? m->tensor
-		: axis == PLAN_AXIS_PIPELINE ? m->pipeline
-									 : m->data;
+	switch (axis) {
+	case PLAN_AXIS_DATA: return m->data;
+	case PLAN_AXIS_TENSOR: return m->tensor;
+	case PLAN_AXIS_PIPELINE: return m->pipeline;
+	case PLAN_AXIS_ENDS: return 2;
+	case PLAN_AXIS_ALL: return plan_mesh_size(m);
+	case PLAN_AXIS_NONE: break;
+	}
+	return 1;
 }
 /* An operation between ranks of an axis; a ticket of its own. */
 int plan_parallel_ticket(struct plan_build *b);
