@@ -9,7 +9,11 @@
 #include "workers/trainer/gather.h"
 #include "workers/trainer/safetensors.h"
 
-enum { ROUNDS = 12, SLACK_KIB = 1024 };
+enum {
+	ROUNDS = 12,
+	SLACK_KIB = 1024,
+	SHORT_DEADLINE_MS = 300, /* of ranks that compute */
+};
 
 static char dir[64];
 
@@ -18,6 +22,7 @@ struct job {
 	struct plan_mesh mesh;
 	int hidden;   /* rank 1 does not say that it has its part of this tensor; -1: it says all */
 	bool foreign; /* the file has a tensor that no rank has */
+	bool slow;    /* rank 0 writes for longer than ranks that compute would wait */
 };
 
 static const struct spec_model family = { .family = SPEC_MLP };
@@ -25,7 +30,8 @@ static const struct spec_model family = { .family = SPEC_MLP };
 static struct mesh joined(struct rank *r, const struct job *job)
 {
 	return (struct mesh){ .place = parts_place(&job->mesh, r->rank),
-		.save = fixture_group(r, "save", true, FIXTURE_DEADLINE_MS) };
+		.save =
+			fixture_group(r, "save", true, job->slow ? SHORT_DEADLINE_MS : FIXTURE_DEADLINE_MS) };
 }
 
 static void take_all(struct gather *g, const struct job *job)
@@ -54,6 +60,14 @@ static void take_all(struct gather *g, const struct job *job)
 	}
 }
 
+/* As a disk does. */
+static void work(int64_t ms)
+{
+	int64_t begin = fixture_now_ms();
+	while (fixture_now_ms() - begin < ms)
+		usleep(1000);
+}
+
 static void gather_rank(struct rank *r)
 {
 	const struct job *job = r->all->arg;
@@ -62,6 +76,8 @@ static void gather_rank(struct rank *r)
 	struct hf_weights w = parts_weights(&job->model, &mesh.place, true);
 	struct gather *g = NULL;
 	RANK_OK(gather_create(&mesh, &w, &g, &err));
+	if (r->rank == 0 && job->slow)
+		work(4 * (int64_t)SHORT_DEADLINE_MS);
 	if (r->rank == 0)
 		take_all(g, job);
 	else
@@ -133,6 +149,19 @@ static void a_large_tensor_takes_two_blocks(void **state)
 	parts_shape(x, 2, 3000, 4000, 1, 1); /* 46 MiB */
 	x->cut_dim = 1;
 	fixture_run(2, measured_rank, &job, NULL);
+}
+
+/* What a rank sends first may have to wait until rank 0 has written all that others had before. */
+static void ranks_wait_for_the_disk(void **state)
+{
+	struct job job = {
+		.mesh = { .data = 1, .tensor = 2, .pipeline = 1 }, .hidden = -1, .slow = true
+	};
+	struct parts_tensor *x = parts_add(&job.model, ENGINE_PARAMETER, PLAN_F32);
+	(void)state;
+	parts_shape(x, 2, 300, 400, 1, 1);
+	x->cut_dim = 1;
+	fixture_run(2, gather_rank, &job, NULL);
 }
 
 /* All hear of it, and none waits for the other. */
@@ -287,6 +316,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(any_mesh_comes_together),
 		cmocka_unit_test(a_large_tensor_takes_two_blocks),
+		cmocka_unit_test(ranks_wait_for_the_disk),
 		cmocka_unit_test(what_no_rank_has_is_told_at_once),
 		cmocka_unit_test(files_are_those_of_one_rank),
 		cmocka_unit_test(a_tensor_that_no_rank_has_is_refused),
