@@ -95,6 +95,17 @@ static inline void compare_runs(const char *name, int size, const struct bounds 
 	compare_evaluation(name, size, b);
 }
 
+/* A case by its files: made, trained on meshes of the test's, removed. */
+static inline void compare_case(
+	struct job_spec spec, const char *name, void (*meshes)(struct fixture *f, const char *name))
+{
+	struct fixture f = { .spec = spec };
+	fixture_files(&f);
+	meshes(&f, name);
+	for (int i = 0; i < f.files; i++)
+		unlink(f.file[i].path);
+}
+
 static inline void compare_begin(void)
 {
 	alone = fixture_shared(sizeof(*alone));

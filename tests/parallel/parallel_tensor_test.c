@@ -68,20 +68,16 @@ static void meshes(struct fixture *f, const char *name)
 
 static void run_case(struct job_spec spec, const char *name, enum spec_precision precision)
 {
-	struct fixture f = { .spec = spec };
-	f.spec.precision = precision;
-	f.spec.hyper.batch_size = BATCH;
-	f.spec.hyper.micro_batch_size = MICRO;
-	f.spec.hyper.learning_rate = 1e-3;
+	spec.precision = precision;
+	spec.hyper.batch_size = BATCH;
+	spec.hyper.micro_batch_size = MICRO;
+	spec.hyper.learning_rate = 1e-3;
 	/* Layers for four stages, heads for four ranks. */
-	f.spec.model.n_layer = 5;
-	f.spec.model.n_head = 4;
+	spec.model.n_layer = 5;
+	spec.model.n_head = 4;
 	if (spec.model.family == SPEC_LLAMA)
-		f.spec.model.n_kv_head = 4;
-	fixture_files(&f);
-	meshes(&f, name);
-	for (int i = 0; i < f.files; i++)
-		unlink(f.file[i].path);
+		spec.model.n_kv_head = 4;
+	compare_case(spec, name, meshes);
 }
 
 static void one_case(void **state)

@@ -27,17 +27,13 @@ static void data_meshes(struct fixture *f, const char *name)
 
 static void run_case(struct job_spec spec, const char *name, enum spec_precision precision)
 {
-	struct fixture f = { .spec = spec };
-	f.spec.precision = precision;
-	f.spec.hyper.batch_size = BATCH;
-	f.spec.hyper.micro_batch_size = MICRO;
+	spec.precision = precision;
+	spec.hyper.batch_size = BATCH;
+	spec.hyper.micro_batch_size = MICRO;
 	/* Slow enough that twenty steps do not blow up the last bit of a sum; kinks and batch norms
 	 * over few rows do it faster. */
-	f.spec.hyper.learning_rate = spec.model.family == SPEC_CNN ? 1e-4 : 1e-3;
-	fixture_files(&f);
-	data_meshes(&f, name);
-	for (int i = 0; i < f.files; i++)
-		unlink(f.file[i].path);
+	spec.hyper.learning_rate = spec.model.family == SPEC_CNN ? 1e-4 : 1e-3;
+	compare_case(spec, name, data_meshes);
 }
 
 static void one_case(void **state)
