@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The CUDA backend's device and its tables: what its C files and its kernels (cuda/ops) share.
+ * Nobody outside of workers/engine/cuda and tests/cuda includes this. */
+#pragma once
+
+#include "workers/engine/backend.h"
+
+#include <cuda_runtime_api.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ------------------------------------------------------------------ the calling thread's device */
+
+/* Everything below is of the device that the calling thread entered last (backend.h: enter). */
+
+/* Where operations go, in the order of their calls. */
+cudaStream_t cuda_stream(void);
+/* Keeps the device's first failure: nothing is reported before `finish`. cuda_launched is called
+ * behind each launch and asks for the launch's own error. */
+void cuda_failed(cudaError_t rc, const char *what);
+void cuda_launched(const char *kernel);
+/* Streaming multiprocessors: what a grid that loops is sized by. */
+int cuda_multiprocessors(void);
+/* A place that kernels can write and that `finish` copies to *ret. It is the same until then, and
+ * there are CUDA_RESULTS_MAX between two calls of finish; one more is a failure of the device. */
+enum { CUDA_RESULTS_MAX = 4096 };
+double *cuda_result(double *ret);
+/* Copies host values to the device in the order of operations; the values may change at once. */
+void cuda_put(void *device, const void *host, int64_t bytes);
+
+/* ---------------------------------------------------------------------------------- operations */
+
+/* One table for each activation type, NULL for another. The names of functions are those of
+ * backend.h with _cuda_f32, _cuda_bf16 or _cuda_f16 behind (CUDA_EXPORT of kernel.h); functions
+ * over fp32 alone have _cuda. */
+const struct backend *cuda_table(enum plan_type type);
+
+#ifdef __cplusplus
+}
+#endif
