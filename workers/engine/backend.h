@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What a device must be able to do: one const struct of mandatory functions per backend and
  * activation type, one function for each operation of plan_op.h (which has the formulas). The
- * engine calls them with pointers into the memory that `map` gave, from its owner's thread only;
- * the conversions alone may run on any thread, with any memory. */
+ * engine calls them with pointers into the device's memory, from its owner's thread only.
+ *
+ * A device may work behind its caller: operations run one after the other in the order of their
+ * calls, and what they leave for the host (`double *ret`, and whether they failed) is there after
+ * `finish`. */
 #pragma once
 
 #include "core/base/attr.h"
@@ -20,6 +23,11 @@
  * the number of threads. */
 
 struct backend_ctx; /* one device in use */
+
+enum backend_memory {
+	BACKEND_DEVICE,
+	BACKEND_HOST, /* the host's, from where the device copies fastest */
+};
 
 /* Scratch of one operation, from the plan. */
 struct backend_workspace {
@@ -201,6 +209,7 @@ struct backend_sparse {
 	const float *grads;
 	int32_t *rows, *count; /* distinct rows; how many */
 	float *sums;
+	double *ret_square;
 	struct backend_workspace ws;
 };
 
@@ -276,19 +285,33 @@ struct backend {
 	const char *name; /* "cpu-avx512" */
 	enum plan_type act_type;
 
-	/* Device and memory. map gives the one allocation, zeroed and host-addressable, freed by close.
-	 * memory_bytes is the peak of what was handed out, of every kind. enter is called by the
-	 * engine's thread before each run of operations (thread count of the calling thread). */
+	/* The host cannot address the device's memory. */
+	bool apart;
+
+	/* Device and memory. map gives zeroed memory, freed by close; once for each kind. memory_bytes
+	 * is the peak of what was handed out, of every kind. enter is called by the engine's thread
+	 * before each run of operations (thread count of the calling thread, its device). finish waits
+	 * for all operations, and gives the first failure of the device, which stays. */
 	int (*open)(int threads, struct backend_ctx **ret, struct err *err);
 	void (*close)(struct backend_ctx *ctx);
-	int (*map)(struct backend_ctx *ctx, int64_t bytes, void **ret, struct err *err);
+	int (*map)(struct backend_ctx *ctx, enum backend_memory where, int64_t bytes, void **ret,
+		struct err *err);
 	int64_t (*memory_bytes)(const struct backend_ctx *ctx);
 	void (*enter)(struct backend_ctx *ctx);
+	int (*finish)(struct backend_ctx *ctx, struct err *err);
 	void (*prepare_thread)(void); /* for helper threads of the host (loader); may be NULL */
 
-	/* Conversions between fp32 and act_type, nearest even. */
+	/* Between the host's memory and the device's, and within the device's, in the order of
+	 * operations. What was put may change at once; what was got is there at once. */
+	void (*put)(struct backend_ctx *ctx, void *device, const void *host, int64_t bytes);
+	void (*get)(struct backend_ctx *ctx, void *host, const void *device, int64_t bytes);
+	void (*copy)(struct backend_ctx *ctx, void *to, const void *from, int64_t bytes);
+
+	/* Conversions between fp32 and act_type, nearest even, in the host's memory: on any thread. */
 	void (*from_f32)(int64_t count, const float *x, void *y);
 	void (*to_f32)(int64_t count, const void *x, float *y);
+	/* The first of them on the device. */
+	void (*cast)(int64_t count, const float *x, void *y);
 
 	/* Products. */
 	void (*linear)(const struct backend_linear *d);
@@ -343,13 +366,14 @@ struct backend {
 	void (*mse)(const struct backend_regress *d);
 	void (*bce)(const struct backend_regress *d);
 
-	/* Reductions in double, in a fixed order whatever the threads. partial: PLAN_ROW_BLOCKS. */
-	double (*sum)(int64_t count, const float *x, double *partial);
-	double (*square_sum)(int64_t count, const float *x, double *partial);
+	/* Reductions in double, in a fixed order whatever the threads. partial: PLAN_ROW_BLOCKS, of
+	 * the device; sum has few numbers and needs none. */
+	void (*sum)(int64_t count, const float *x, double *ret);
+	void (*square_sum)(int64_t count, const float *x, double *partial, double *ret);
 
 	/* Optimizer. */
 	void (*fill)(int64_t count, float value, float *y);
-	double (*sparse_reduce)(const struct backend_sparse *d); /* returns the sum of squares */
+	void (*sparse_reduce)(const struct backend_sparse *d); /* *ret_square = the sum of squares */
 	void (*adamw)(const struct backend_update *d);
 	void (*sgd)(const struct backend_update *d);
 	void (*sparse_adamw)(const struct backend_update *d);

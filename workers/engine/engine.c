@@ -15,6 +15,8 @@ void *engine_buffer(const struct engine *e, int buffer)
 	if (buffer < 0)
 		return NULL;
 	const struct plan_buffer *b = &e->plan->buffers[buffer];
+	if (b->offset >= e->plan->device_bytes)
+		return e->ahead + b->offset - e->plan->device_bytes;
 	return e->arena + b->offset + engine_slot_bytes(e, b);
 }
 
@@ -28,21 +30,36 @@ struct data_batch engine_batch(const struct engine *e, const struct plan_inputs 
 		.bags = engine_buffer(e, in->bags) };
 }
 
+/* The plan's bytes, of the device and of what is read ahead. */
+static int map_memory(struct engine *e, struct err *err)
+{
+	const struct plan *p = e->plan;
+	void *arena = NULL, *ahead = NULL;
+	int rc = e->backend->map(e->ctx, BACKEND_DEVICE, p->device_bytes, &arena, err);
+	if (!rc && p->total_bytes > p->device_bytes)
+		rc = e->backend->map(
+			e->ctx, BACKEND_HOST, p->total_bytes - p->device_bytes, &ahead, err);
+	e->arena = arena;
+	e->ahead = ahead;
+	return rc;
+}
+
 /* Host memory beside the plan's: a few rows. */
 static int prepare_host(struct engine *e, struct err *err)
 {
 	const struct plan *p = e->plan;
-	int64_t running = 0, scratch = p->micro_batch;
+	int64_t running = 0, scratch = 3 * p->micro_batch;
 	for (int i = 0; i < p->param_count; i++)
 		running += p->params[i].role == PLAN_STATE ? p->params[i].count : 0;
 	if (p->head >= 0)
-		scratch = p->params[p->head].shape[1];
+		scratch = 2 * p->params[p->head].shape[1];
 	size_t each = (size_t)p->micro_steps + 1, ranks = (size_t)plan_mesh_size(&p->mesh);
 	e->running = calloc(2 * (size_t)running + 1, sizeof(float));
 	e->scratch = calloc((size_t)scratch, sizeof(float));
 	e->calls = calloc((size_t)p->ticket_count + 1, sizeof(*e->calls));
 	e->numbers = calloc(each * (1 + ranks), sizeof(*e->numbers));
-	if (!e->running || !e->scratch || !e->calls || !e->numbers)
+	e->squares = calloc((size_t)p->op_count + 1, sizeof(*e->squares));
+	if (!e->running || !e->scratch || !e->calls || !e->numbers || !e->squares)
 		return err_set(err, ERR_NO_MEMORY, NULL, "no memory for the engine");
 	return 0;
 }
@@ -64,19 +81,20 @@ int engine_create(const struct job_spec *spec, const struct plan *plan,
 	e->backend = backend;
 	e->state = (struct engine_state){ .seed = spec->seed,
 		.loss_scale = plan->type == PLAN_F16 ? ENGINE_SCALE_FIRST : 1.0 };
-	void *arena = NULL;
 	int rc = backend->open(threads, &e->ctx, err);
 	if (!rc)
-		rc = backend->map(e->ctx, plan->total_bytes, &arena, err);
-	e->arena = arena;
+		rc = map_memory(e, err);
 	if (!rc)
 		rc = prepare_host(e, err);
 	if (!rc)
 		rc = engine_tensor_prepare(e, err);
 	if (!rc)
+		rc = engine_host_prepare(e, err);
+	if (!rc)
 		rc = engine_exec_prepare(e, err);
 	if (rc)
 		return rc;
+	backend->enter(e->ctx);
 	if (plan->rope >= 0)
 		backend->rope_table(
 			plan->sequence_length, plan->head_size, plan->rope_theta, engine_buffer(e, plan->rope));
@@ -95,6 +113,8 @@ void engine_destroy(struct engine *e)
 	free(e->bucket_segments);
 	free(e->calls);
 	free(e->numbers);
+	free(e->squares);
+	free(e->host);
 	free(e->slots);
 	free(e->running);
 	free(e->scratch);

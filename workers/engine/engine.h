@@ -107,9 +107,10 @@ enum engine_tensor_kind {
 	ENGINE_AVERAGE,   /* "average.<name>", with ema_decay */
 };
 
-/* A tensor inside the engine's memory: row-major, readable and writable between steps; trained ones
- * are the fp32 masters. Parameters come first, in the plan's order, then the others. Names are
- * unique. Whoever writes through `data` calls engine_parameters_changed afterwards. */
+/* A tensor, row-major; trained ones are the fp32 masters. Parameters come first, in the plan's
+ * order, then the others. Names are unique. `data` is the engine's: what the tensor is now, readable
+ * and writable until the next step, engine_init_params or engine_tensors_refresh. Whoever writes
+ * through it calls engine_parameters_changed before that. */
 enum { ENGINE_TENSOR_NAME_MAX = PLAN_NAME_MAX + 32 };
 struct engine_tensor {
 	char name[ENGINE_TENSOR_NAME_MAX];
@@ -133,6 +134,9 @@ struct engine_tensor {
 };
 int engine_tensor_count(const struct engine *e);
 void engine_tensor_at(struct engine *e, int i, struct engine_tensor *ret);
+/* Brings what every `data` that was given shows up to date. Where the device's memory is apart, the
+ * tensors then hold still while steps go on, until it is called again. */
+int engine_tensors_refresh(struct engine *e, struct err *err) must_check;
 
 /* Rounds the masters into what the operations read. All ranks call it. */
 int engine_parameters_changed(struct engine *e, struct err *err) must_check;

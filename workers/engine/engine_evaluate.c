@@ -26,11 +26,16 @@ static int64_t batch_count(const struct totals *t, int64_t first)
 /* The scores of the samples that have a label. */
 static void keep_scores(struct engine *e, int64_t count, struct totals *t)
 {
-	const float *labels = engine_buffer(e, e->plan->inputs.labels);
-	e->backend->to_f32(count, engine_buffer(e, e->plan->output), e->scratch);
+	const struct plan *p = e->plan;
+	float *scores = e->scratch, *labels = scores + p->micro_batch, *raw = labels + p->micro_batch;
+	e->backend->get(e->ctx, labels, engine_buffer(e, p->inputs.labels),
+		count * (int64_t)sizeof(*labels));
+	e->backend->get(
+		e->ctx, raw, engine_buffer(e, p->output), count * plan_type_bytes(p->type));
+	e->backend->to_f32(count, raw, scores);
 	for (int64_t i = 0; i < count; i++)
 		if (!isnan(labels[i]))
-			e->keys[t->keys++] = engine_auc_key(e->scratch[i], labels[i] > 0.5f);
+			e->keys[t->keys++] = engine_auc_key(scores[i], labels[i] > 0.5f);
 }
 
 /* A micro-batch into the inputs. */
@@ -38,12 +43,13 @@ static void read_batch(void *ctx, int64_t index)
 {
 	struct totals *t = ctx;
 	struct engine *e = t->e;
-	struct data_batch b = engine_batch(e, &e->plan->inputs);
+	struct data_batch b = engine_host_batch(e);
 	int64_t first = sample_of(t, index), count = batch_count(t, first);
 	for (int64_t i = 0; i < count; i++)
 		data_read(e->validation, first + i, i, 0, &b);
 	for (int64_t i = count; i < e->plan->micro_batch; i++)
 		data_blank(e->validation, i, &b);
+	engine_host_put_batch(e, &b);
 }
 
 /* What its forward pass has said. */
@@ -52,9 +58,13 @@ static void count_batch(void *ctx, int64_t index)
 	struct totals *t = ctx;
 	struct engine *e = t->e;
 	const struct plan *p = e->plan;
-	t->loss += engine_step_row_sum(e, p->row_loss);
+	double loss = 0, hits = 0;
+	engine_step_row_sum(e, p->row_loss, &loss);
 	if (p->task != SPEC_REGRESSION)
-		t->hits += engine_step_row_sum(e, p->row_hit);
+		engine_step_row_sum(e, p->row_hit, &hits);
+	engine_finish(e);
+	t->loss += loss;
+	t->hits += hits;
 	if (p->task == SPEC_CLICK_THROUGH)
 		keep_scores(e, batch_count(t, sample_of(t, index)), t);
 }

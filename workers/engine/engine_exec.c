@@ -11,7 +11,7 @@ void *engine_exec_operand(const struct engine *e, const struct plan_op *op, int 
 	if (op->operand[i] < 0)
 		return NULL;
 	const struct plan_buffer *b = &e->plan->buffers[op->operand[i]];
-	return e->arena + b->offset + engine_slot_bytes(e, b) + op->shift[i] * plan_type_bytes(b->type);
+	return (char *)engine_buffer(e, op->operand[i]) + op->shift[i] * plan_type_bytes(b->type);
 }
 
 enum plan_type engine_exec_type(const struct engine *e, const struct plan_op *op, int i)
@@ -37,7 +37,7 @@ static bool overwrites_now(const struct engine *e, const struct plan_op *op)
 
 static void cast(struct engine *e, const struct plan_op *op)
 {
-	e->backend->from_f32(op->dim[0], OPERAND(0), OPERAND(1));
+	e->backend->cast(op->dim[0], OPERAND(0), OPERAND(1));
 }
 
 static void embedding(struct engine *e, const struct plan_op *op)
@@ -410,6 +410,8 @@ void engine_exec(struct engine *e, int begin, int end)
 			continue;
 		int64_t start = trace ? now_ns() : 0;
 		e->run[op->kind](e, op);
+		if (trace)
+			engine_finish(e); /* otherwise the next operation's time would be this one's */
 		if (trace)
 			e->trace(e->trace_ctx, op, e->micro, start, now_ns());
 	}

@@ -191,6 +191,7 @@ static void exchange(struct engine *e, const struct plan_op *op)
 	struct err err = { 0 };
 	int64_t ticket = 0, each = op->dim[0];
 	struct comm *c = e->mesh->world;
+	engine_step_settle(e);
 	e->numbers[0] = e->grad_square;
 	struct comm_args a = { .send = e->numbers,
 		.recv = e->numbers + each,

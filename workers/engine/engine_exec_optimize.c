@@ -8,16 +8,23 @@
 
 #define OPERAND(i) engine_exec_operand(e, op, i)
 
+/* What is known when the device has finished; engine_step_settle adds them up in this order. */
+static double *next_square(struct engine *e)
+{
+	return &e->squares[e->square_count++];
+}
+
 static void gradient_norm(struct engine *e, const struct plan_op *op)
 {
 	double *partial = engine_exec_workspace(e, op).data;
 	if (!op->uncounted)
-		e->grad_square += e->backend->square_sum(op->dim[0], OPERAND(0), partial);
+		e->backend->square_sum(op->dim[0], OPERAND(0), partial, next_square(e));
 }
 
 static void sparse_reduce(struct engine *e, const struct plan_op *op)
 {
-	double square = e->backend->sparse_reduce(&(struct backend_sparse){ .samples = op->dim[0],
+	double *const none = &e->squares[e->plan->op_count];
+	e->backend->sparse_reduce(&(struct backend_sparse){ .samples = op->dim[0],
 		.lookups = op->dim[1],
 		.d = op->dim[2],
 		.table_rows = op->dim[3],
@@ -26,9 +33,8 @@ static void sparse_reduce(struct engine *e, const struct plan_op *op)
 		.rows = OPERAND(2),
 		.sums = OPERAND(3),
 		.count = OPERAND(4),
+		.ret_square = op->uncounted ? none : next_square(e),
 		.ws = engine_exec_workspace(e, op) });
-	if (!op->uncounted)
-		e->grad_square += square;
 }
 
 /* The update of a bucket has the bucket's segments, that of the flat ranges all. */

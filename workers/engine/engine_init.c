@@ -20,8 +20,8 @@ static void put(
 /* Elements [block * ENGINE_DRAW_BLOCK, ...) of a whole parameter, as far as they are in [begin,
  * end) of it, which the piece has from its element at on. */
 static void draw_block(const struct engine *e, const struct plan_param *p,
-	const struct engine_piece *piece, uint64_t key, int64_t block, int64_t begin, int64_t end,
-	int64_t at)
+	const struct engine_piece *piece, char *to, uint64_t key, int64_t block, int64_t begin,
+	int64_t end, int64_t at)
 {
 	float x[ENGINE_DRAW_BLOCK] __attribute__((aligned(64)));
 	int64_t first = block * ENGINE_DRAW_BLOCK, shift = first > begin ? first - begin : 0;
@@ -30,7 +30,6 @@ static void draw_block(const struct engine *e, const struct plan_param *p,
 	if (begin + shift >= end)
 		return;
 	enum plan_type type = e->plan->buffers[piece->buffer].type;
-	char *to = engine_piece_data(e, piece);
 	if (p->init == PLAN_INIT_NORMAL)
 		engine_draw_normal(key, block, (float)p->init_scale, x);
 	else
@@ -41,7 +40,7 @@ static void draw_block(const struct engine *e, const struct plan_param *p,
 
 /* A parameter's values are those of the whole, whoever keeps which of them. */
 static void draw(const struct engine *e, const struct plan_param *p,
-	const struct engine_piece *piece, uint64_t key)
+	const struct engine_piece *piece, char *to, uint64_t key)
 {
 	if (piece->count == 0)
 		return;
@@ -51,22 +50,18 @@ static void draw(const struct engine *e, const struct plan_param *p,
 #pragma omp parallel for schedule(static) collapse(2)
 	for (int64_t r = first; r <= last; r++)
 		for (int64_t i = 0; i < blocks; i++) {
-			int64_t from = r * run > piece->begin ? r * run : piece->begin;
-			int64_t to = (r + 1) * run < end ? (r + 1) * run : end;
-			int64_t begin = plan_cut_at(&p->cut, from);
-			draw_block(e, p, piece, key, begin / ENGINE_DRAW_BLOCK + i, begin, begin + to - from,
-				from - piece->begin);
+			int64_t own = r * run > piece->begin ? r * run : piece->begin;
+			int64_t upto = (r + 1) * run < end ? (r + 1) * run : end;
+			int64_t begin = plan_cut_at(&p->cut, own);
+			draw_block(e, p, piece, to, key, begin / ENGINE_DRAW_BLOCK + i, begin,
+				begin + upto - own, own - piece->begin);
 		}
 }
 
-static void fill(const struct engine *e, const struct engine_piece *piece, float value)
+static void fill(
+	const struct engine *e, const struct engine_piece *piece, char *to, float value)
 {
 	enum plan_type type = e->plan->buffers[piece->buffer].type;
-	char *to = engine_piece_data(e, piece);
-	if (type == PLAN_F32) {
-		e->backend->fill(piece->count, value, (float *)to);
-		return;
-	}
 	float x[ENGINE_DRAW_BLOCK];
 	for (int i = 0; i < ENGINE_DRAW_BLOCK; i++)
 		x[i] = value;
@@ -83,27 +78,31 @@ void engine_average_begin(struct engine *e)
 		struct engine_piece mean = engine_piece_of(e->plan, i, ENGINE_MEAN);
 		struct engine_piece exact = engine_piece_of(e->plan, i, ENGINE_EXACT);
 		if (mean.buffer >= 0)
-			memcpy(engine_piece_data(e, &mean), engine_piece_data(e, &exact),
-				(size_t)mean.count * sizeof(float));
+			e->backend->copy(e->ctx, engine_piece_data(e, &mean), engine_piece_data(e, &exact),
+				mean.count * (int64_t)sizeof(float));
 	}
 }
 
-static void init_param(struct engine *e, int i)
+/* An average begins as the parameter: engine_average_begin. */
+static void init_slot(struct engine *e, int i)
 {
-	const struct plan_param *p = &e->plan->params[i];
-	struct engine_piece exact = engine_piece_of(e->plan, i, ENGINE_EXACT);
+	const struct engine_slot *s = &e->slots[i];
+	const struct plan_param *p = &e->plan->params[s->param];
+	if (s->part == ENGINE_MEAN)
+		return;
+	char *to = engine_host_tensor_anew(e, i);
+	if (s->part != ENGINE_EXACT) {
+		fill(e, &s->piece, to, 0.0f);
+		return;
+	}
 	switch (p->init) {
-	case PLAN_INIT_ZERO: fill(e, &exact, 0.0f); break;
-	case PLAN_INIT_ONE: fill(e, &exact, 1.0f); break;
+	case PLAN_INIT_ZERO: fill(e, &s->piece, to, 0.0f); break;
+	case PLAN_INIT_ONE: fill(e, &s->piece, to, 1.0f); break;
 	case PLAN_INIT_NORMAL:
 	case PLAN_INIT_UNIFORM:
-		draw(e, p, &exact, rng_key((uint64_t)e->spec->seed, RNG_PARAMETERS, (uint64_t)p->number));
+		draw(e, p, &s->piece, to,
+			rng_key((uint64_t)e->spec->seed, RNG_PARAMETERS, (uint64_t)p->number));
 		break;
-	}
-	for (int part = ENGINE_MOMENT1; part <= ENGINE_MOMENT2; part++) {
-		struct engine_piece moment = engine_piece_of(e->plan, i, (enum engine_part)part);
-		if (moment.buffer >= 0)
-			e->backend->fill(moment.count, 0.0f, engine_piece_data(e, &moment));
 	}
 }
 
@@ -113,9 +112,12 @@ int engine_init_params(struct engine *e, struct err *err)
 	if (rc)
 		return rc;
 	e->backend->enter(e->ctx);
-	for (int i = 0; i < e->plan->param_count; i++)
-		init_param(e, i);
+	engine_host_forget(e);
+	for (int i = 0; i < e->slot_count; i++)
+		init_slot(e, i);
+	engine_host_push(e);
 	engine_average_begin(e);
+	engine_host_forget(e);
 	e->state = (struct engine_state){ .seed = e->spec->seed,
 		.loss_scale = e->plan->type == PLAN_F16 ? ENGINE_SCALE_FIRST : 1.0 };
 	return engine_parameters_changed(e, err);
@@ -129,7 +131,7 @@ static void round_bucket(struct engine *e, const struct plan_bucket *k)
 	if (!gathered)
 		to += e->plan->mesh.data_rank * k->shard * plan_type_bytes(k->type);
 	if (k->own_master >= 0)
-		e->backend->from_f32(k->shard, engine_buffer(e, k->own_master), to);
+		e->backend->cast(k->shard, engine_buffer(e, k->own_master), to);
 }
 
 int engine_parameters_changed(struct engine *e, struct err *err)
@@ -138,14 +140,16 @@ int engine_parameters_changed(struct engine *e, struct err *err)
 	if (rc)
 		return rc;
 	e->backend->enter(e->ctx);
+	engine_host_push(e);
 	for (int i = 0; i < e->plan->param_count; i++) {
 		const struct plan_param *p = &e->plan->params[i];
 		int exact = engine_tensor_exact(p);
 		if (p->bucket < 0 && exact != p->weight)
-			e->backend->from_f32(p->count, engine_buffer(e, exact), engine_buffer(e, p->weight));
+			e->backend->cast(p->count, engine_buffer(e, exact), engine_buffer(e, p->weight));
 	}
 	for (int i = 0; i < e->plan->bucket_count; i++)
 		round_bucket(e, &e->plan->buckets[i]);
 	engine_exec_return_weights(e);
+	engine_finish(e);
 	return engine_exec_failed(e, err);
 }

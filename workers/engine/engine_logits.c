@@ -2,13 +2,14 @@
  * The logits of one sequence, for sampling and for tests. Called by the engine's owner. */
 #include "workers/engine/engine_private.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* The one sequence in slot 0, and nothing else. */
 static void put_sequence(struct engine *e, const int32_t *tokens, int64_t count)
 {
 	const struct plan *p = e->plan;
-	struct data_batch b = engine_batch(e, &p->inputs);
+	struct data_batch b = engine_host_batch(e);
 	memset(b.input, 0, (size_t)p->buffers[p->inputs.input].bytes);
 	memcpy(b.input, tokens, (size_t)count * sizeof(*tokens));
 	for (int64_t r = 0; r < p->rows; r++) {
@@ -18,14 +19,15 @@ static void put_sequence(struct engine *e, const int32_t *tokens, int64_t count)
 		if (b.starts)
 			b.starts[r] = 0;
 	}
+	engine_host_put_batch(e, &b);
 }
 
 /* y[V] = w[V, C] x: in fp32 whatever the type of w. */
-static void project(const struct engine *e, const struct plan_param *head, const float *x, float *y)
+static void project(const struct engine *e, const struct plan_param *head, const char *w,
+	const float *x, float *y)
 {
 	enum { PIECE = 512 };
 	const enum plan_type type = e->plan->buffers[head->weight].type;
-	const char *w = engine_buffer(e, head->weight);
 	const int64_t c = head->shape[1], size = plan_type_bytes(type);
 #pragma omp parallel for schedule(static)
 	for (int64_t v = 0; v < head->shape[0]; v++) {
@@ -43,6 +45,25 @@ static void project(const struct engine *e, const struct plan_param *head, const
 		}
 		y[v] = sum;
 	}
+}
+
+/* The head's weights are brought for each call where the device's memory is apart. */
+static int say(struct engine *e, const struct plan_param *head, const float *x, float *ret,
+	struct err *err)
+{
+	const struct plan_buffer *b = &e->plan->buffers[head->weight];
+	const char *w = engine_buffer(e, head->weight);
+	cleanup(freep) char *copy = NULL;
+	if (e->backend->apart) {
+		copy = malloc((size_t)b->bytes);
+		if (!copy)
+			return err_set(err, ERR_NO_MEMORY, NULL, "no memory for the head's weights");
+		e->backend->get(e->ctx, copy, w, b->bytes);
+		w = copy;
+	}
+	engine_finish(e);
+	project(e, head, w, x, ret);
+	return engine_exec_failed(e, err);
 }
 
 static int check_tokens(
@@ -79,9 +100,10 @@ int engine_logits(
 	engine_exec(e, 0, end);
 	const struct plan_param *head = &p->params[p->head];
 	const struct plan_buffer *hidden = &p->buffers[p->hidden];
-	const char *row = (const char *)engine_buffer(e, p->hidden) +
-		(count - 1) * head->shape[1] * plan_type_bytes(hidden->type);
-	e->backend->to_f32(head->shape[1], row, e->scratch);
-	project(e, head, e->scratch, ret);
-	return 0;
+	const int64_t bytes = head->shape[1] * plan_type_bytes(hidden->type);
+	float *x = e->scratch, *raw = x + head->shape[1];
+	e->backend->get(
+		e->ctx, raw, (const char *)engine_buffer(e, p->hidden) + (count - 1) * bytes, bytes);
+	e->backend->to_f32(head->shape[1], raw, x);
+	return say(e, head, x, ret, err);
 }

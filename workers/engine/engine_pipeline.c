@@ -40,11 +40,8 @@ static void train(struct engine *e, const struct plan_item *item)
 	if (item->phase == PLAN_FORWARD && item->chunk == 0)
 		engine_step_take(e, e->micro_position);
 	run(e, item);
-	if (!tells_losses(e, item))
-		return;
-	double loss = engine_step_row_sum(e, e->plan->row_loss);
-	e->numbers[1 + item->micro] = loss;
-	e->loss_sum += loss;
+	if (tells_losses(e, item))
+		engine_step_row_sum(e, e->plan->row_loss, &e->numbers[1 + item->micro]);
 }
 
 void engine_pipeline_step(struct engine *e, float row_scale)

@@ -34,7 +34,11 @@ struct engine_slot {
 	enum engine_tensor_kind kind;
 	const char *prefix;
 	int param, number;
+	enum engine_part part;
 	struct engine_piece piece;
+	/* Of a device apart: where the host's copy lies, and whether it is what the device has. */
+	int64_t host_at;
+	bool host_is_fresh;
 };
 
 /* A call that nobody has waited for; number 0 = none. */
@@ -48,7 +52,8 @@ struct engine {
 	const struct plan *plan;
 	const struct backend *backend;
 	struct backend_ctx *ctx;
-	char *arena;
+	char *arena; /* the device's part of the plan's bytes */
+	char *ahead; /* the host's, behind it */
 	engine_exec_fn run[PLAN_OP_COUNT];
 	int update_begin; /* first operation after the gradient's norm */
 	/* Flat parameters by weight decay; with buckets, those of bucket k are segments
@@ -61,7 +66,8 @@ struct engine {
 	/* The running statistics before the step, for a try that is thrown away; behind them room for
 	 * as many. */
 	float *running;
-	float *scratch; /* language: one row of the head's input; click_through: scores of a batch */
+	/* language: one row of the head's input, twice; click_through: scores and labels of a batch */
+	float *scratch;
 
 	const struct data *training, *validation;
 	struct loader *loader;
@@ -70,6 +76,10 @@ struct engine {
 	struct mesh *mesh;         /* NULL: alone */
 	struct engine_call *calls; /* by the plan's ticket */
 	double *numbers;           /* EXCHANGE: own ones (the norm's square, losses), then all ranks' */
+	double *squares;           /* of the step's parts of the gradient, as far as they are known */
+	int square_count;
+	char *host; /* of a device apart: the host's copies (engine_host.c) */
+	struct data_batch host_batch;
 	struct err failure;        /* of a call between ranks: nothing runs any more; code 0 = none */
 	engine_trace_fn trace;
 	void *trace_ctx;
@@ -132,9 +142,25 @@ static inline int64_t engine_micro_index(const struct engine *e, int64_t micro)
 	return micro * e->plan->mesh.data + e->plan->mesh.data_rank;
 }
 
+/* engine_host.c: what the host sees of a device whose memory is apart. Elsewhere it is the memory
+ * itself, and nothing is copied. */
+int engine_host_prepare(struct engine *e, struct err *err) must_check;
+/* Where the host reads and writes the tensor: as the device has it, where that is not known yet. */
+void *engine_host_tensor(struct engine *e, int slot);
+/* The same, for a tensor that is about to be written as a whole. */
+void *engine_host_tensor_anew(struct engine *e, int slot);
+/* What the host may have written goes to the device. */
+void engine_host_push(struct engine *e);
+/* The device changes its tensors: the host's copies are old. */
+void engine_host_forget(struct engine *e);
+/* A micro-batch for the host to write, and its way into the inputs of e->micro. */
+struct data_batch engine_host_batch(const struct engine *e);
+void engine_host_put_batch(struct engine *e, const struct data_batch *b);
+
 /* engine_tensor.c */
 int engine_tensor_prepare(struct engine *e, struct err *err) must_check;
 struct engine_piece engine_piece_of(const struct plan *p, int param, enum engine_part part);
+/* On the device. */
 void *engine_piece_data(const struct engine *e, const struct engine_piece *piece);
 /* The buffer that holds the exact values of a parameter that is whole. */
 int engine_tensor_exact(const struct plan_param *p);
@@ -143,12 +169,16 @@ int engine_tensor_exact(const struct plan_param *p);
 void engine_average_begin(struct engine *e);
 
 /* engine_step.c. One micro-batch of training: takes it from the loader, forward, backward;
- * gradients add up. Returns the sum of the row losses. */
-double engine_step_micro(struct engine *e, int64_t micro, float row_scale);
+ * gradients add up. The sum of its row losses is among e->numbers when the device has finished. */
+void engine_step_micro(struct engine *e, int64_t micro, float row_scale);
+/* Waits for the device; its failure is the engine's. */
+void engine_finish(struct engine *e);
+/* The same, and adds up what the parts of the gradient have given. */
+void engine_step_settle(struct engine *e);
 /* Copies the running statistics out, or back. */
 void engine_running_copy(struct engine *e, float *kept, bool back);
-/* The sum over the rows of a micro-batch. */
-double engine_step_row_sum(const struct engine *e, int buffer);
+/* The sum over the rows of a micro-batch; *ret is there when the device has finished. */
+void engine_step_row_sum(const struct engine *e, int buffer, double *ret);
 
 /* Where a micro-batch's own samples begin in the stream, which is its key of dropout too. */
 static inline int64_t engine_micro_position(const struct engine *e, int64_t micro)

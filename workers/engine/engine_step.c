@@ -5,32 +5,33 @@
 #include <math.h>
 #include <string.h>
 
-double engine_step_row_sum(const struct engine *e, int buffer)
+void engine_finish(struct engine *e)
 {
-	double partial[PLAN_ROW_BLOCKS];
-	return e->backend->sum(e->plan->rows, engine_buffer(e, buffer), partial);
+	struct err err = { 0 };
+	engine_exec_fail(e, e->backend->finish(e->ctx, &err), &err);
 }
 
-static void copy_input(struct engine *e, int to, const void *from)
+void engine_step_settle(struct engine *e)
 {
-	if (to >= 0)
-		memcpy(engine_buffer(e, to), from, (size_t)e->plan->buffers[to].bytes);
+	engine_finish(e);
+	e->grad_square = 0;
+	for (int i = 0; i < e->square_count; i++)
+		e->grad_square += e->squares[i];
+}
+
+void engine_step_row_sum(const struct engine *e, int buffer, double *ret)
+{
+	e->backend->sum(e->plan->rows, engine_buffer(e, buffer), ret);
 }
 
 void engine_step_take(struct engine *e, int64_t position)
 {
 	int64_t wait_us = 0;
-	const struct plan_inputs *in = &e->plan->inputs;
-	const struct data_batch *b = loader_take(e->loader, position, &wait_us);
-	copy_input(e, in->input, b->input);
-	copy_input(e, in->labels, b->labels);
-	copy_input(e, in->positions, b->positions);
-	copy_input(e, in->starts, b->starts);
-	copy_input(e, in->bags, b->bags);
+	engine_host_put_batch(e, loader_take(e->loader, position, &wait_us));
 	e->wait_us += wait_us;
 }
 
-double engine_step_micro(struct engine *e, int64_t micro, float row_scale)
+void engine_step_micro(struct engine *e, int64_t micro, float row_scale)
 {
 	const struct plan *p = e->plan;
 	e->train = true;
@@ -39,9 +40,8 @@ double engine_step_micro(struct engine *e, int64_t micro, float row_scale)
 	e->micro_position = engine_micro_position(e, micro);
 	engine_step_take(e, e->micro_position);
 	engine_exec(e, 0, p->backward_begin);
-	double loss = engine_step_row_sum(e, p->row_loss);
+	engine_step_row_sum(e, p->row_loss, &e->numbers[1 + micro]);
 	engine_exec(e, p->backward_begin, p->optimize_begin);
-	return loss;
 }
 
 /* Rows with a loss in the whole batch: what its mean is over, however it is cut. */
@@ -62,7 +62,11 @@ void engine_running_copy(struct engine *e, float *kept, bool back)
 		if (p->role != PLAN_STATE)
 			continue;
 		float *now = engine_buffer(e, p->weight);
-		memcpy(back ? now : kept, back ? kept : now, (size_t)p->count * sizeof(float));
+		int64_t bytes = p->count * (int64_t)sizeof(float);
+		if (back)
+			e->backend->put(e->ctx, now, kept, bytes);
+		else
+			e->backend->get(e->ctx, kept, now, bytes);
 		kept += p->count;
 	}
 }
@@ -94,21 +98,28 @@ static void begin_batch(struct engine *e)
 			e->backend->fill(p->params[i].count, 0.0f, engine_buffer(e, p->params[i].weight));
 }
 
+static void own_numbers(struct engine *e)
+{
+	engine_step_settle(e);
+	e->loss_sum = 0;
+	for (int64_t i = 0; i < e->plan->micro_steps; i++)
+		e->loss_sum += e->numbers[1 + i];
+}
+
 /* Forward and backward of the whole batch, and the norm of its gradients. */
 static void try_batch(struct engine *e, int64_t valid, struct engine_step *s)
 {
 	const struct plan *p = e->plan;
 	begin_batch(e);
-	e->loss_sum = e->grad_square = 0;
+	e->square_count = 0;
 	float row_scale = (float)(e->state.loss_scale / (double)valid);
 	if (p->mesh.pipeline > 1)
 		engine_pipeline_step(e, row_scale);
-	for (int64_t i = 0; i < p->micro_steps && p->mesh.pipeline == 1; i++) {
-		double loss = engine_step_micro(e, i, row_scale);
-		e->numbers[1 + i] = loss;
-		e->loss_sum += loss;
-	}
+	for (int64_t i = 0; i < p->micro_steps && p->mesh.pipeline == 1; i++)
+		engine_step_micro(e, i, row_scale);
 	engine_exec(e, p->optimize_begin, e->update_begin);
+	if (plan_mesh_size(&p->mesh) == 1) /* otherwise EXCHANGE has had the others' too */
+		own_numbers(e);
 	s->loss = e->loss_sum / (double)valid;
 	s->grad_norm = sqrt(e->grad_square) / e->state.loss_scale;
 }
@@ -163,6 +174,7 @@ int engine_step(struct engine *e, struct engine_step *ret, struct err *err)
 	if (rc)
 		return rc;
 	e->backend->enter(e->ctx);
+	engine_host_forget(e);
 	e->wait_us = 0;
 	int64_t valid = valid_rows(e);
 	struct engine_step s = { .step = e->state.step,

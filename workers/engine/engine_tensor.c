@@ -63,8 +63,8 @@ void *engine_piece_data(const struct engine *e, const struct engine_piece *piece
 {
 	if (piece->buffer < 0)
 		return NULL;
-	const struct plan_buffer *b = &e->plan->buffers[piece->buffer];
-	return e->arena + b->offset + piece->at * plan_type_bytes(b->type);
+	enum plan_type type = e->plan->buffers[piece->buffer].type;
+	return (char *)engine_buffer(e, piece->buffer) + piece->at * plan_type_bytes(type);
 }
 
 int engine_tensor_prepare(struct engine *e, struct err *err)
@@ -85,6 +85,7 @@ int engine_tensor_prepare(struct engine *e, struct err *err)
 			if (piece.buffer >= 0)
 				e->slots[e->slot_count++] = (struct engine_slot){ .kind = kind[part],
 					.prefix = prefix[part],
+					.part = (enum engine_part)part,
 					.param = i,
 					.number = part * PLAN_BUFFERS_MAX + p->params[i].number,
 					.piece = piece };
@@ -128,7 +129,7 @@ void engine_tensor_at(struct engine *e, int i, struct engine_tensor *ret)
 		.count = s->piece.count,
 		.bytes = s->piece.count * plan_type_bytes(type),
 		.cut = p->cut,
-		.data = engine_piece_data(e, &s->piece) };
+		.data = engine_host_tensor(e, i) };
 	count_copies(e->plan, p, ret);
 	memcpy(ret->shape, p->shape, sizeof(ret->shape));
 	snprintf(ret->name, sizeof(ret->name), "%s%s", s->prefix, p->name);

@@ -2,7 +2,7 @@
  * Where each buffer lies in the arena. Persistent buffers come first, each kind of state in one
  * flat range in the order of the parameters, then what a pipeline's sections leave to each other;
  * the rest share what is left by their lifetimes: a walk over the operations with a sorted list of
- * free ranges, best fit. Called by plan_compile. */
+ * free ranges, best fit. What is read ahead comes last. Called by plan_compile. */
 #include "core/base/num.h"
 #include "workers/plan/plan_private.h"
 
@@ -101,7 +101,18 @@ static int member_of(const struct plan_param *pr, enum member m)
 	return -1;
 }
 
-/* Flat ranges first, then whatever else persists. */
+static bool is_ahead(const struct plan *p, int buffer)
+{
+	bool found = false;
+	for (int i = 0; i < PLAN_STAGING; i++) {
+		const struct plan_inputs *in = &p->staging[i];
+		found |= buffer == in->input || buffer == in->labels || buffer == in->positions ||
+			buffer == in->starts || buffer == in->bags;
+	}
+	return found;
+}
+
+/* Flat ranges first, then whatever else persists on the device. */
 static int64_t place_persistent(struct plan *p)
 {
 	int64_t at = 0;
@@ -112,9 +123,28 @@ static int64_t place_persistent(struct plan *p)
 				at = place(&p->buffers[buffer], at, p->op_count);
 		}
 	for (int i = 0; i < p->buffer_count; i++)
-		if (p->buffers[i].last_op == PLAN_OPS_MAX)
+		if (p->buffers[i].last_op == PLAN_OPS_MAX && !is_ahead(p, i))
 			at = place(&p->buffers[i], at, p->op_count);
 	return at;
+}
+
+/* From 0 on, until it is known where the device's end. */
+static int64_t place_ahead(struct plan *p)
+{
+	int64_t at = 0;
+	for (int i = 0; i < p->buffer_count; i++)
+		if (is_ahead(p, i))
+			at = place(&p->buffers[i], at, p->op_count);
+	return at;
+}
+
+static void end_device(struct plan *p, int64_t device_bytes, int64_t ahead_bytes)
+{
+	p->device_bytes = num_round_up(device_bytes, PAGE_BYTES);
+	p->total_bytes = p->device_bytes + num_round_up(ahead_bytes, PAGE_BYTES);
+	for (int i = 0; i < p->buffer_count; i++)
+		if (is_ahead(p, i))
+			p->buffers[i].offset += p->device_bytes;
 }
 
 /* What one section leaves to another has a place for each micro-batch under way. */
@@ -157,6 +187,7 @@ int plan_layout(struct plan *p, struct err *err)
 		return err_set(err, ERR_NO_MEMORY, NULL, "no memory for the plan");
 	int *first = index, *last = first + ops, *next_first = last + ops,
 		*next_last = next_first + buffers;
+	int64_t ahead_bytes = place_ahead(p);
 	struct free_list f = { .items = items, .end = place_kept(p, place_persistent(p)) };
 	chain(p, false, first, next_first);
 	chain(p, true, last, next_last);
@@ -166,6 +197,6 @@ int plan_layout(struct plan *p, struct err *err)
 		for (int i = last[op]; i >= 0; i = next_last[i])
 			give(&f, p->buffers[i].offset, aligned(p->buffers[i].bytes));
 	}
-	p->total_bytes = (f.end + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+	end_device(p, f.end, ahead_bytes);
 	return 0;
 }

@@ -149,6 +149,9 @@ int checkpoint_begin(struct checkpoint *c, const struct summary_metrics *metrics
 	engine_state_get(c->model.engine, &c->state);
 	c->metrics = *metrics;
 	checkpoint_name(c->state.step, name);
+	int rc = engine_tensors_refresh(c->model.engine, err);
+	if (rc < 0)
+		return rc;
 	for (int i = 0; i < c->weights.count; i++)
 		if (c->live[i] != NULL)
 			memcpy(c->weights.list[i].data, c->live[i], (size_t)c->weights.list[i].bytes);

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <omp.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 
 enum {
@@ -17,8 +18,9 @@ enum {
 
 struct backend_ctx {
 	int threads;
-	void *mapped;
-	size_t mapped_bytes;
+	/* Of each kind, which are all the same to a CPU. */
+	void *mapped[BACKEND_HOST + 1];
+	size_t mapped_bytes[BACKEND_HOST + 1];
 	int64_t peak_bytes;
 };
 
@@ -64,14 +66,26 @@ void cpu_close(struct backend_ctx *ctx)
 {
 	if (!ctx)
 		return;
-	if (ctx->mapped)
-		munmap(ctx->mapped, ctx->mapped_bytes);
+	for (int i = 0; i <= BACKEND_HOST; i++)
+		if (ctx->mapped[i])
+			munmap(ctx->mapped[i], ctx->mapped_bytes[i]);
 	free(ctx);
 }
 
 void cpu_enter(struct backend_ctx *ctx)
 {
 	omp_set_num_threads(ctx->threads);
+}
+
+/* Nothing is ever behind. */
+int cpu_finish(struct backend_ctx *ctx, struct err *err)
+{
+	return 0;
+}
+
+void cpu_copy(struct backend_ctx *ctx, void *to, const void *from, int64_t bytes)
+{
+	memcpy(to, from, (size_t)bytes);
 }
 
 /* Takes all of it now, in parallel: a machine without that much fails before the first step (with
@@ -92,7 +106,8 @@ static int populate(char *mem, int64_t bytes)
 
 /* One mapping with huge pages: first touch of small pages costs more than the arithmetic. It begins
  * where a huge page may; what lies before and behind is never touched. */
-int cpu_memory_map(struct backend_ctx *ctx, int64_t bytes, void **ret, struct err *err)
+int cpu_memory_map(struct backend_ctx *ctx, enum backend_memory where, int64_t bytes, void **ret,
+	struct err *err)
 {
 	size_t want = (size_t)bytes + HUGE_PAGE;
 	char *mem = mmap(
@@ -100,8 +115,8 @@ int cpu_memory_map(struct backend_ctx *ctx, int64_t bytes, void **ret, struct er
 	if (mem == MAP_FAILED)
 		return err_errno(
 			err, ERR_NO_MEMORY, errno, "the device refused %lld bytes", (long long)bytes);
-	ctx->mapped = mem;
-	ctx->mapped_bytes = want;
+	ctx->mapped[where] = mem;
+	ctx->mapped_bytes[where] = want;
 	ctx->peak_bytes += bytes;
 	mem += (HUGE_PAGE - (uintptr_t)mem % HUGE_PAGE) % HUGE_PAGE;
 	(void)madvise(mem, (size_t)bytes, MADV_HUGEPAGE);

@@ -8,9 +8,12 @@
 /* Device. */
 int cpu_open(int threads, struct backend_ctx **ret, struct err *err) must_check;
 void cpu_close(struct backend_ctx *ctx);
-int cpu_memory_map(struct backend_ctx *ctx, int64_t bytes, void **ret, struct err *err) must_check;
+int cpu_memory_map(struct backend_ctx *ctx, enum backend_memory where, int64_t bytes, void **ret,
+	struct err *err) must_check;
 int64_t cpu_memory_bytes(const struct backend_ctx *ctx);
 void cpu_enter(struct backend_ctx *ctx);
+int cpu_finish(struct backend_ctx *ctx, struct err *err);
+void cpu_copy(struct backend_ctx *ctx, void *to, const void *from, int64_t bytes);
 
 /* Instruction sets, worst to best. The tables of operations know the first three. */
 enum cpu_isa { CPU_BASELINE, CPU_AVX2, CPU_AVX512, CPU_AVX512_BF16 };

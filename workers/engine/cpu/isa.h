@@ -20,11 +20,11 @@
 enum { CPU_PARALLEL_MIN = 8 * 1024 };
 
 /* Plain: cpu/ops/{accumulate,average,reduce,rope_table,sparse}.c */
-double CPU_PLAIN(reduce_sum)(int64_t count, const float *x, double *partial);
-double CPU_PLAIN(reduce_square_sum)(int64_t count, const float *x, double *partial);
+void CPU_PLAIN(reduce_sum)(int64_t count, const float *x, double *ret);
+void CPU_PLAIN(reduce_square_sum)(int64_t count, const float *x, double *partial, double *ret);
 void CPU_PLAIN(fill_value)(int64_t count, float value, float *y);
 void CPU_PLAIN(rope_table)(int64_t t, int64_t head_size, double theta, float *table);
-double CPU_PLAIN(sparse_reduce)(const struct backend_sparse *d);
+void CPU_PLAIN(sparse_reduce)(const struct backend_sparse *d);
 void CPU_PLAIN(sparse_adamw)(const struct backend_update *d);
 void CPU_PLAIN(sparse_sgd)(const struct backend_update *d);
 void CPU_PLAIN(accumulate)(int64_t count, const float *x, float *y);

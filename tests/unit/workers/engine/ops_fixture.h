@@ -14,6 +14,7 @@
 /* Under test. */
 static const struct backend *ops;
 static enum plan_type ops_type;
+static struct backend_ctx *ops_ctx; /* of the test that runs */
 static struct check_random ops_random_source;
 
 enum { OPS_GUARD_BYTES = 64, OPS_ALLOCATIONS_MAX = 4096 };
@@ -37,15 +38,32 @@ OPS_FN void *ops_alloc(size_t bytes)
 	return p;
 }
 
+/* Waits for what the device has been given; nothing has failed. */
+OPS_FN void ops_settle(void)
+{
+	struct err err = { 0 };
+	if (ops_ctx && ops->finish(ops_ctx, &err) != 0)
+		fail_msg("%s", err.message);
+}
+
 OPS_FN int ops_setup(void **state)
 {
+	struct err err = { 0 };
 	ops_allocation_count = 0;
+	ops_ctx = NULL;
+	if (ops && ops->open(1, &ops_ctx, &err) != 0)
+		return -1;
+	if (ops)
+		ops->enter(ops_ctx);
 	return 0;
 }
 
 OPS_FN int ops_teardown(void **state)
 {
 	int broken = 0;
+	if (ops_ctx)
+		ops->close(ops_ctx);
+	ops_ctx = NULL;
 	for (int i = 0; i < ops_allocation_count; i++) {
 		for (size_t k = 0; k < OPS_GUARD_BYTES; k++)
 			broken |= (unsigned char)ops_allocations[i].p[ops_allocations[i].bytes + k] != 0xa5;
@@ -143,6 +161,7 @@ OPS_FN void ops_set(struct ops_vec *x, int64_t i, double value)
 /* Reads what an operation wrote. */
 OPS_FN void ops_sync(struct ops_vec *x)
 {
+	ops_settle();
 	for (int64_t i = 0; i < x->count; i++)
 		x->v[i] = ops_read(x->type, x->p, i);
 }
@@ -261,14 +280,17 @@ OPS_FN void ops_run(void (*run)(void *arg), void *arg, struct ops_vec *const *ou
 		memcpy(before[n], outs[n]->p, bytes);
 	}
 	for (size_t k = 0; k < ARRAY_LEN(threads); k++) {
-		struct backend_ctx *ctx = NULL;
+		struct backend_ctx *ctx = NULL, *own = ops_ctx;
 		struct err err = { 0 };
 		assert_int_equal(ops->open(threads[k], &ctx, &err), 0);
 		ops->enter(ctx);
 		for (int i = 0; i < n; i++)
 			memcpy(
 				outs[i]->p, before[i], (size_t)(outs[i]->count * plan_type_bytes(outs[i]->type)));
+		ops_ctx = ctx;
 		run(arg);
+		ops_settle();
+		ops_ctx = own;
 		for (int i = 0; i < n; i++) {
 			size_t bytes = (size_t)(outs[i]->count * plan_type_bytes(outs[i]->type));
 			if (k == 0)
@@ -277,6 +299,7 @@ OPS_FN void ops_run(void (*run)(void *arg), void *arg, struct ops_vec *const *ou
 				fail_msg("output %d: %d threads give other bits than 1", i, threads[k]);
 		}
 		ops->close(ctx);
+		ops->enter(ops_ctx);
 	}
 	for (int i = 0; i < n; i++)
 		ops_sync(outs[i]);

@@ -43,14 +43,15 @@ CPU_INLINE double reduce(int64_t count, const float *x, double *partial, const b
 	return total;
 }
 
-double CPU_PLAIN(reduce_sum)(int64_t count, const float *x, double *partial)
+void CPU_PLAIN(reduce_sum)(int64_t count, const float *x, double *ret)
 {
-	return reduce(count, x, partial, false);
+	double partial[PLAN_ROW_BLOCKS];
+	*ret = reduce(count, x, partial, false);
 }
 
-double CPU_PLAIN(reduce_square_sum)(int64_t count, const float *x, double *partial)
+void CPU_PLAIN(reduce_square_sum)(int64_t count, const float *x, double *partial, double *ret)
 {
-	return reduce(count, x, partial, true);
+	*ret = reduce(count, x, partial, true);
 }
 
 void CPU_PLAIN(fill_value)(int64_t count, float value, float *y)

@@ -93,7 +93,7 @@ static double row_sum(const struct backend_sparse *d, const struct sparse_scratc
 	return square;
 }
 
-double CPU_PLAIN(sparse_reduce)(const struct backend_sparse *d)
+void CPU_PLAIN(sparse_reduce)(const struct backend_sparse *d)
 {
 	struct sparse_scratch s = scratch_at(d);
 	int64_t n = sort_rows(d, &s);
@@ -107,7 +107,7 @@ double CPU_PLAIN(sparse_reduce)(const struct backend_sparse *d)
 	double total = 0;
 	for (int b = 0; b < PLAN_ROW_BLOCKS; b++)
 		total += s.partial[b];
-	return total;
+	*d->ret_square = total;
 }
 
 static void prefetch_row(const struct backend_update *d, int64_t i)
