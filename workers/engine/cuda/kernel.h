@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What every kernel file (cuda/ops/*.cu) includes: launches, shared memory, activation types,
+ * What every kernel file of cuda/ops includes: launches, shared memory, activation types,
  * 16-byte packs, reductions of a warp and of a block. Kernels are compiled by nvcc for devices, and
  * unchanged by the host's C++ compiler with tests/cuda/emulation, which brings the three macros of
  * CUDA_EMULATION and the built-in names; only this file knows the difference. */
