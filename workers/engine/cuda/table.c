@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The CUDA backend's tables, one for each activation type. Called by the trainer through
  * engine_backend_cuda, and by tests. */
+#include "workers/engine/cuda/cuda.h"
 #include "workers/engine/cuda/device.h"
 #include "workers/engine/engine.h"
 
