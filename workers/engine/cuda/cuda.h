@@ -21,6 +21,8 @@ cudaStream_t cuda_stream(void);
  * behind each launch and asks for the launch's own error. */
 void cuda_failed(cudaError_t rc, const char *what);
 void cuda_launched(const char *kernel);
+/* The same of a library's failure, in words. */
+void cuda_failed_because(const char *what, const char *why);
 /* Streaming multiprocessors: what a grid that loops is sized by. */
 int cuda_multiprocessors(void);
 /* A place that kernels can write and that `finish` copies to *ret. It is the same until then, and

@@ -43,22 +43,24 @@ struct cuda_gemm {
 	enum plan_type d_type;
 	void *d;
 	int64_t d_stride, d_batch_stride;
-	const float *bias; /* [n], the same for each row; may be NULL. Not batched */
+	const float *bias; /* [n], the same for each row; may be NULL, and see takes_bias. Not batched */
 	void *workspace;   /* of the device; may be NULL with 0 bytes: slower, not wrong */
 	int64_t workspace_bytes;
 };
 
 /* Returns at once. Allocates nothing but, for a shape it has not seen, what is remembered of it. */
 void cuda_gemm(const struct cuda_gemm *g);
+/* Whether cuda_gemm adds g's bias itself before D is rounded; always to F32. Otherwise g must have
+ * none. The same answer for equal shapes. */
+bool cuda_gemm_takes_bias(const struct cuda_gemm *g);
 
 /* What a device has for its products: cuBLASLt's handle, and the algorithms of shapes seen. Made by
  * the device's open, which fails with a sentence where the library is missing. */
 struct cuda_gemm_ctx;
 int cuda_gemm_create(struct cuda_gemm_ctx **ret, struct err *err) must_check;
-void cuda_gemm_destroy(struct cuda_gemm_ctx *ctx); /* NULL is fine; the device is idle */
-
-/* The calling thread's (cuda.c keeps it with the stream of the device entered). */
-struct cuda_gemm_ctx *cuda_gemm_ctx(void);
+void cuda_gemm_destroy(struct cuda_gemm_ctx *ctx); /* NULL is fine; its device is idle */
+/* The calling thread's products are made with it from now on. */
+void cuda_gemm_enter(struct cuda_gemm_ctx *ctx);
 
 #ifdef __cplusplus
 }
