@@ -32,8 +32,8 @@ static void load(void)
 	for (size_t i = 0; i < ARRAY_LEN(functions); i++) {
 		void *function = dlsym(handle, functions[i].name);
 		if (!function) {
-			(void)err_set(&failure, ERR_UNAVAILABLE, NULL, "%s has no %s: another version is needed",
-				LIBRARY, functions[i].name);
+			(void)err_set(&failure, ERR_UNAVAILABLE, NULL,
+				"%s has no %s: another version is needed", LIBRARY, functions[i].name);
 			return;
 		}
 		*(void **)functions[i].to = function;

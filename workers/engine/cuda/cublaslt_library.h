@@ -8,20 +8,20 @@
 
 #include <cublasLt.h>
 
-#define CUBLASLT_FUNCTIONS(X)                                                                      \
-	X(cublasLtCreate)                                                                              \
-	X(cublasLtDestroy)                                                                             \
-	X(cublasLtGetStatusString)                                                                     \
-	X(cublasLtMatmul)                                                                              \
-	X(cublasLtMatmulAlgoGetHeuristic)                                                              \
-	X(cublasLtMatmulDescCreate)                                                                    \
-	X(cublasLtMatmulDescDestroy)                                                                   \
-	X(cublasLtMatmulDescSetAttribute)                                                              \
-	X(cublasLtMatmulPreferenceCreate)                                                              \
-	X(cublasLtMatmulPreferenceDestroy)                                                             \
-	X(cublasLtMatmulPreferenceSetAttribute)                                                        \
-	X(cublasLtMatrixLayoutCreate)                                                                  \
-	X(cublasLtMatrixLayoutDestroy)                                                                 \
+#define CUBLASLT_FUNCTIONS(X)               \
+	X(cublasLtCreate)                       \
+	X(cublasLtDestroy)                      \
+	X(cublasLtGetStatusString)              \
+	X(cublasLtMatmul)                       \
+	X(cublasLtMatmulAlgoGetHeuristic)       \
+	X(cublasLtMatmulDescCreate)             \
+	X(cublasLtMatmulDescDestroy)            \
+	X(cublasLtMatmulDescSetAttribute)       \
+	X(cublasLtMatmulPreferenceCreate)       \
+	X(cublasLtMatmulPreferenceDestroy)      \
+	X(cublasLtMatmulPreferenceSetAttribute) \
+	X(cublasLtMatrixLayoutCreate)           \
+	X(cublasLtMatrixLayoutDestroy)          \
 	X(cublasLtMatrixLayoutSetAttribute)
 
 /* A member for each, under its own name. */

@@ -39,6 +39,18 @@ void cuda_put(void *device, const void *host, int64_t bytes);
  * over fp32 alone have _cuda. */
 const struct backend *cuda_table(enum plan_type type);
 
+/* Exports name(d, type) of a C file as the three functions of the tables. */
+#define CUDA_EXPORT_OF(name, parameter)                           \
+	CUDA_EXPORT_ONE(name##_cuda_f32, name, parameter, PLAN_F32)   \
+	CUDA_EXPORT_ONE(name##_cuda_bf16, name, parameter, PLAN_BF16) \
+	CUDA_EXPORT_ONE(name##_cuda_f16, name, parameter, PLAN_F16)
+#define CUDA_EXPORT_ONE(exported, name, parameter, type) \
+	void exported(const parameter *d);                   \
+	void exported(const parameter *d)                    \
+	{                                                    \
+		name(d, type);                                   \
+	}
+
 #ifdef __cplusplus
 }
 #endif

@@ -112,9 +112,8 @@ static cublasStatus_t make_layout(const struct cublaslt *lt, const struct shape 
 		rc = lt->cublasLtMatrixLayoutSetAttribute(
 			*ret, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &batch, sizeof(batch));
 	if (rc == CUBLAS_STATUS_SUCCESS && batch > 1)
-		rc = lt->cublasLtMatrixLayoutSetAttribute(*ret,
-			CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &s->batch_stride[i],
-			sizeof(s->batch_stride[i]));
+		rc = lt->cublasLtMatrixLayoutSetAttribute(*ret, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+			&s->batch_stride[i], sizeof(s->batch_stride[i]));
 	return rc;
 }
 
@@ -133,8 +132,8 @@ static cublasStatus_t make_layouts(
 }
 
 /* Sums in fp32 without TF32. bias: of the shape's alignment; the call brings its own. */
-static cublasStatus_t make_product(const struct cublaslt *lt, const struct shape *s,
-	const void *bias, cublasLtMatmulDesc_t *ret)
+static cublasStatus_t make_product(
+	const struct cublaslt *lt, const struct shape *s, const void *bias, cublasLtMatmulDesc_t *ret)
 {
 	cublasOperation_t a = s->transposed[A] ? CUBLAS_OP_T : CUBLAS_OP_N;
 	cublasOperation_t b = s->transposed[B] ? CUBLAS_OP_T : CUBLAS_OP_N;
@@ -154,8 +153,7 @@ static cublasStatus_t make_product(const struct cublaslt *lt, const struct shape
 	};
 	size_t count = s->bias_align > 0 ? ARRAY_LEN(set) : 2;
 	for (size_t i = 0; i < count && rc == CUBLAS_STATUS_SUCCESS; i++)
-		rc = lt->cublasLtMatmulDescSetAttribute(
-			*ret, set[i].attribute, set[i].value, set[i].bytes);
+		rc = lt->cublasLtMatmulDescSetAttribute(*ret, set[i].attribute, set[i].value, set[i].bytes);
 	return rc;
 }
 
@@ -213,8 +211,7 @@ static cublasStatus_t fill_entry(
 	memset(&found, 0, sizeof(found));
 	rc = lt->cublasLtMatmulAlgoGetHeuristic(ctx->handle, e->product, e->layout[B], e->layout[A],
 		e->layout[C], e->layout[D], ctx->preference, 1, &found, &count);
-	e->supported =
-		rc == CUBLAS_STATUS_SUCCESS && count > 0 && found.state == CUBLAS_STATUS_SUCCESS;
+	e->supported = rc == CUBLAS_STATUS_SUCCESS && count > 0 && found.state == CUBLAS_STATUS_SUCCESS;
 	e->algorithm = found.algo;
 	e->shape = *s;
 	e->used = true;
@@ -270,8 +267,8 @@ static void run(const struct cuda_gemm *g)
 			e->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &g->bias, sizeof(g->bias));
 	if (rc == CUBLAS_STATUS_SUCCESS)
 		rc = ctx->lt->cublasLtMatmul(ctx->handle, e->product, &g->alpha, g->b.base, e->layout[B],
-			g->a.base, e->layout[A], &g->beta, g->c ? g->c : g->d, e->layout[C], g->d,
-			e->layout[D], &e->algorithm, g->workspace, (size_t)g->workspace_bytes, cuda_stream());
+			g->a.base, e->layout[A], &g->beta, g->c ? g->c : g->d, e->layout[C], g->d, e->layout[D],
+			&e->algorithm, g->workspace, (size_t)g->workspace_bytes, cuda_stream());
 	if (rc != CUBLAS_STATUS_SUCCESS)
 		failed(ctx, rc);
 }
