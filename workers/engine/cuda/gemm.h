@@ -43,9 +43,8 @@ struct cuda_gemm {
 	enum plan_type d_type;
 	void *d;
 	int64_t d_stride, d_batch_stride;
-	const float
-		*bias;       /* [n], the same for each row; may be NULL, and see takes_bias. Not batched */
-	void *workspace; /* of the device; may be NULL with 0 bytes: slower, not wrong */
+	const float *bias; /* [n], added to each row; may be NULL, and see takes_bias. Not batched */
+	void *workspace;   /* of the device; may be NULL with 0 bytes: slower, not wrong */
 	int64_t workspace_bytes;
 };
 

@@ -2,7 +2,7 @@
  * What follows a product's sums (cuda/epilogue.h). A thread takes a pack of 16 bytes of a row's
  * output at a time where strides and pointers allow, otherwise one element. */
 #include "workers/engine/cuda/epilogue.h"
-#include "workers/engine/cuda/gelu.h"
+#include "workers/engine/cuda/ops/act_math.h"
 
 /* NaN stays NaN: a broken run must show. */
 static __device__ __forceinline__ float relu_value(float x)
@@ -52,7 +52,7 @@ static __device__ __forceinline__ void finish(
 		store<T, COUNT>(static_cast<T *>(e.pre) + at, v);
 	if (e.act == PLAN_ACT_GELU)
 		for (int j = 0; j < COUNT; j++)
-			v[j] = gelu_value(v[j]);
+			v[j] = act_gelu<T>(v[j]);
 	else if (e.act == PLAN_ACT_RELU)
 		for (int j = 0; j < COUNT; j++)
 			v[j] = relu_value(v[j]);
@@ -66,7 +66,7 @@ static __device__ __forceinline__ void finish(
 	load<T, COUNT>(static_cast<const T *>(e.gate) + at, other);
 	for (int j = 0; j < COUNT; j++)
 		if (e.gate_act == PLAN_ACT_GELU)
-			v[j] *= gelu_slope(other[j]);
+			v[j] *= act_gelu_slope<T>(other[j]);
 		else
 			v[j] = other[j] > 0.0f ? v[j] : 0.0f;
 }
