@@ -24,7 +24,7 @@ template <int N, typename T> static __device__ __forceinline__ void map_load(con
 #pragma unroll
 		for (int i = 0; i < bytes / 16; i++) {
 			int4 bits = reinterpret_cast<const int4 *>(p)[i];
-			memcpy(x + i * map_count<T>, &bits, sizeof(bits));
+			memcpy(static_cast<void *>(x + i * map_count<T>), &bits, sizeof(bits));
 		}
 	}
 #pragma unroll
