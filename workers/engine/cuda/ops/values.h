@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * N values beside each other as floats: N is a pack of the activation type where width and pointers
+ * allow, and 1 otherwise, so that a kernel over rows is written once for both. Used by kernels of
+ * cuda/ops. */
+#pragma once
+
+#include "workers/engine/cuda/kernel.h"
+
+/* W may be fp32 where N is a pack of a narrower type. */
+template <int N, typename W>
+static __device__ __forceinline__ void values_load(const W *p, float (&v)[N])
+{
+	if constexpr (N == 1) {
+		v[0] = act_float(p[0]);
+	} else {
+		constexpr int each = cuda_pack<W>::count;
+		static_assert(N % each == 0, "whole packs");
+#pragma unroll
+		for (int k = 0; k < N; k += each) {
+			cuda_pack<W> x = pack_load(p + k);
+#pragma unroll
+			for (int j = 0; j < each; j++)
+				v[k + j] = act_float(x.v[j]);
+		}
+	}
+}
+
+/* Rounds to nearest even. */
+template <int N, typename T>
+static __device__ __forceinline__ void values_store(T *p, const float (&v)[N])
+{
+	if constexpr (N == 1) {
+		p[0] = act_round<T>(v[0]);
+	} else {
+		constexpr int each = cuda_pack<T>::count;
+		static_assert(N % each == 0, "whole packs");
+#pragma unroll
+		for (int k = 0; k < N; k += each) {
+			cuda_pack<T> x;
+#pragma unroll
+			for (int j = 0; j < each; j++)
+				x.v[j] = act_round<T>(v[k + j]);
+			pack_store(p + k, x);
+		}
+	}
+}
+
+/* N values as they lie in memory, in half the registers that they take as floats. */
+template <int N, typename T> struct values_held {
+	cuda_pack<T> pack;
+
+	__device__ __forceinline__ void load(const T *p)
+	{
+		static_assert(N == 1 || N == cuda_pack<T>::count, "a pack or a value");
+		if constexpr (N == 1)
+			pack.v[0] = p[0];
+		else
+			pack = pack_load(p);
+	}
+	__device__ __forceinline__ void get(float (&v)[N]) const
+	{
+#pragma unroll
+		for (int j = 0; j < N; j++)
+			v[j] = act_float(pack.v[j]);
+	}
+};
+
+/* Whether rows of `width` elements of T may be moved in packs; NULL always may. */
+template <typename T> static inline bool values_fit(int64_t width)
+{
+	return width % cuda_pack<T>::count == 0;
+}
+template <typename T, typename... P>
+static inline bool values_fit(int64_t width, const void *p, P... more)
+{
+	return pack_fits(p) && values_fit<T>(width, more...);
+}
