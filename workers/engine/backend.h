@@ -302,8 +302,10 @@ struct backend {
 	void (*prepare_thread)(void); /* for helper threads of the host (loader); may be NULL */
 
 	/* Between the host's memory and the device's, and within the device's, in the order of
-	 * operations. What was put may change at once; what was got is there at once. */
+	 * operations. What was put from BACKEND_HOST may change after put_wait, other memory at once;
+	 * what was got is there at once. */
 	void (*put)(struct backend_ctx *ctx, void *device, const void *host, int64_t bytes);
+	void (*put_wait)(struct backend_ctx *ctx);
 	void (*get)(struct backend_ctx *ctx, void *host, const void *device, int64_t bytes);
 	void (*copy)(struct backend_ctx *ctx, void *to, const void *from, int64_t bytes);
 

@@ -22,6 +22,9 @@ struct mesh;
 /* The CPU backend (OpenMP) for activations of the plan's type, for the best instruction set that
  * this processor has. */
 const struct backend *engine_backend_cpu(enum plan_type type);
+/* The CUDA backend: the first device that CUDA_VISIBLE_DEVICES shows. NULL in a build without the
+ * toolkit. */
+const struct backend *engine_backend_cuda(enum plan_type type);
 
 /* Takes the plan's memory in one allocation, prepares every operation. spec and plan are borrowed
  * until engine_destroy. threads 1..1024. Weights are zero until engine_init_params or a restore.

@@ -27,6 +27,7 @@ void engine_step_row_sum(const struct engine *e, int buffer, double *ret)
 void engine_step_take(struct engine *e, int64_t position)
 {
 	int64_t wait_us = 0;
+	e->backend->put_wait(e->ctx); /* the loader may fill again what it has given before */
 	engine_host_put_batch(e, loader_take(e->loader, position, &wait_us));
 	e->wait_us += wait_us;
 }

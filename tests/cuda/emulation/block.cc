@@ -320,33 +320,39 @@ static void block_exchange(enum emulation_exchange kind, unsigned mask, struct w
 	}
 }
 
-static void block_exchange_check(
-	struct scheduler *s, const struct warp *warp, unsigned mask, struct worker **lanes)
+static void block_exchange_check(struct scheduler *s, const struct warp *warp)
 {
 	const struct worker *self = s->running;
 	char text[400];
-	if ((mask >> self->thread % EMULATION_WARP & 1) == 0) {
+	if ((self->mask >> self->thread % EMULATION_WARP & 1) == 0) {
 		snprintf(text, sizeof(text), "calls the exchange at %s:%d with a mask %#x without itself",
-			self->file, self->line, mask);
+			self->file, self->line, self->mask);
 		block_report(s, text);
 	}
-	unsigned lost = mask & (warp->ended | ~warp->there);
+	unsigned lost = self->mask & (warp->ended | ~warp->there);
 	if (lost != 0) {
 		snprintf(text, sizeof(text),
 			"the exchange at %s:%d names lanes %#x, which have ended or never were", self->file,
 			self->line, lost);
 		block_report(s, text);
 	}
-	for (unsigned left = warp->waiting & mask; left != 0; left &= left - 1) {
-		const struct worker *w = lanes[__builtin_ctz(left)];
-		if (block_same_place(self, w) && w->mask == mask && w->kind == self->kind)
-			continue;
-		snprintf(text, sizeof(text),
-			"came to the exchange at %s:%d of lanes %#x while thread %d, which it names, waits at "
-			"%s:%d for lanes %#x",
-			self->file, self->line, mask, w->thread, w->file, w->line, w->mask);
-		block_report(s, text);
-	}
+}
+
+/* Whether w waits in the exchange that the running thread has come to. It may still be in one
+ * before it, of other lanes; but not in one that waits for the running thread. */
+static bool block_exchange_same(struct scheduler *s, const struct worker *w)
+{
+	const struct worker *self = s->running;
+	if (self->mask == w->mask && self->kind == w->kind && block_same_place(self, w))
+		return true;
+	if ((w->mask >> self->thread % EMULATION_WARP & 1) == 0)
+		return false;
+	char text[400];
+	snprintf(text, sizeof(text),
+		"came to the exchange at %s:%d of lanes %#x while thread %d waits for it at %s:%d in one "
+		"of lanes %#x",
+		self->file, self->line, self->mask, w->thread, w->file, w->line, w->mask);
+	block_report(s, text);
 }
 
 uint64_t emulation_warp_exchange(enum emulation_exchange kind, unsigned mask, uint64_t value,
@@ -362,9 +368,15 @@ uint64_t emulation_warp_exchange(enum emulation_exchange kind, unsigned mask, ui
 	self->source = source;
 	self->file = file;
 	self->line = line;
-	block_exchange_check(s, warp, mask, &s->workers[first]);
+	block_exchange_check(s, warp);
+	/* One of those that wait is looked at now, all of them when all are here. */
+	if ((warp->waiting & mask) != 0)
+		(void)block_exchange_same(s, s->workers[first + __builtin_ctz(warp->waiting & mask)]);
 	warp->waiting |= 1u << self->thread % EMULATION_WARP;
-	if ((warp->waiting & mask) == mask) {
+	bool all = (warp->waiting & mask) == mask;
+	for (unsigned left = all ? mask : 0; left != 0; left &= left - 1)
+		all = block_exchange_same(s, s->workers[first + __builtin_ctz(left)]) && all;
+	if (all) {
 		block_exchange(kind, mask, &s->workers[first]);
 		warp->waiting &= ~mask;
 		for (unsigned left = mask; left != 0; left &= left - 1)

@@ -8,13 +8,14 @@
 
 #include <cuda_runtime_api.h>
 
+#include <deque>
 #include <map>
 #include <mutex>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-enum { MEMORY_ALIGN = 256, MEMORY_PAGE = 4096, MEMORY_ZONE_BYTES = 4096 };
+enum { MEMORY_ALIGN = 256, MEMORY_PAGE = 4096, MEMORY_ZONE_BYTES = 4096, MEMORY_CLOSED_MAX = 256 };
 
 /* [zone][bytes][rest up to a page, a zone too][closed page] */
 struct memory_block {
@@ -30,6 +31,7 @@ static struct memory_world {
 	std::mutex lock;
 	std::map<const void *, struct memory_block> blocks;
 	std::map<const void *, size_t> pinned;
+	std::deque<struct memory_block> closed; /* freed, the latest last */
 	size_t used;
 } *const world = new memory_world();
 
@@ -103,7 +105,14 @@ cudaError_t cudaFree(void *p)
 	world->blocks.erase(at);
 	world->used -= b.bytes;
 	emulation_zone_clear(b.pages, b.pages_bytes - MEMORY_PAGE);
-	munmap(b.pages, b.pages_bytes);
+	/* Its addresses stay closed for a while: nobody else gets them. */
+	mmap(b.pages, b.pages_bytes, PROT_NONE, MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+		-1, 0);
+	world->closed.push_back(b);
+	if (world->closed.size() > MEMORY_CLOSED_MAX) {
+		munmap(world->closed.front().pages, world->closed.front().pages_bytes);
+		world->closed.pop_front();
+	}
 	return cudaSuccess;
 }
 

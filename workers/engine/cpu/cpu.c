@@ -83,6 +83,10 @@ int cpu_finish(struct backend_ctx *ctx, struct err *err)
 	return 0;
 }
 
+void cpu_put_wait(struct backend_ctx *ctx)
+{
+}
+
 void cpu_copy(struct backend_ctx *ctx, void *to, const void *from, int64_t bytes)
 {
 	memcpy(to, from, (size_t)bytes);

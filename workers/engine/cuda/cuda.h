@@ -21,6 +21,8 @@ cudaStream_t cuda_stream(void);
  * behind each launch and asks for the launch's own error. */
 void cuda_failed(cudaError_t rc, const char *what);
 void cuda_launched(const char *kernel);
+/* The same of a library's failure, in words. */
+void cuda_failed_because(const char *what, const char *why);
 /* Streaming multiprocessors: what a grid that loops is sized by. */
 int cuda_multiprocessors(void);
 /* A place that kernels can write and that `finish` copies to *ret. It is the same until then, and
@@ -36,6 +38,18 @@ void cuda_put(void *device, const void *host, int64_t bytes);
  * backend.h with _cuda_f32, _cuda_bf16 or _cuda_f16 behind (CUDA_EXPORT of kernel.h); functions
  * over fp32 alone have _cuda. */
 const struct backend *cuda_table(enum plan_type type);
+
+/* Exports name(d, type) of a C file as the three functions of the tables. */
+#define CUDA_EXPORT_OF(name, parameter)                           \
+	CUDA_EXPORT_ONE(name##_cuda_f32, name, parameter, PLAN_F32)   \
+	CUDA_EXPORT_ONE(name##_cuda_bf16, name, parameter, PLAN_BF16) \
+	CUDA_EXPORT_ONE(name##_cuda_f16, name, parameter, PLAN_F16)
+#define CUDA_EXPORT_ONE(exported, name, parameter, type) \
+	void exported(const parameter *d);                   \
+	void exported(const parameter *d)                    \
+	{                                                    \
+		name(d, type);                                   \
+	}
 
 #ifdef __cplusplus
 }

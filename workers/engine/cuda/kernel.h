@@ -21,10 +21,10 @@
 #ifdef CUDA_EMULATION
 #include "tests/cuda/emulation/emulation.h"
 #else
-#define CUDA_LAUNCH(kernel, grid, block, shared_bytes, ...)                 \
-	do {                                                                    \
+#define CUDA_LAUNCH(kernel, grid, block, shared_bytes, ...)                \
+	do {                                                                   \
 		kernel<<<grid, block, shared_bytes, cuda_stream()>>>(__VA_ARGS__); \
-		cuda_launched(#kernel);                                             \
+		cuda_launched(#kernel);                                            \
 	} while (0)
 #define CUDA_SHARED(type, name, count) __shared__ type name[count]
 #define CUDA_SHARED_DYNAMIC(type, name)                         \
@@ -39,18 +39,18 @@ enum {
 };
 
 /* Exports a function template over the activation type as the three functions of the tables. */
-#define CUDA_EXPORT(name, parameters, arguments)                      \
-	extern "C" void name##_cuda_f32 parameters                        \
-	{                                                                 \
-		name<float> arguments;                                        \
-	}                                                                 \
-	extern "C" void name##_cuda_bf16 parameters                       \
-	{                                                                 \
-		name<__nv_bfloat16> arguments;                                \
-	}                                                                 \
-	extern "C" void name##_cuda_f16 parameters                        \
-	{                                                                 \
-		name<__half> arguments;                                       \
+#define CUDA_EXPORT(name, parameters, arguments) \
+	extern "C" void name##_cuda_f32 parameters   \
+	{                                            \
+		name<float> arguments;                   \
+	}                                            \
+	extern "C" void name##_cuda_bf16 parameters  \
+	{                                            \
+		name<__nv_bfloat16> arguments;           \
+	}                                            \
+	extern "C" void name##_cuda_f16 parameters   \
+	{                                            \
+		name<__half> arguments;                  \
 	}
 
 /* ----------------------------------------------------------------------------- activation types */
@@ -97,8 +97,7 @@ template <typename T> static __device__ __forceinline__ cuda_pack<T> pack_load(c
 	return x;
 }
 
-template <typename T>
-static __device__ __forceinline__ void pack_store(T *p, const cuda_pack<T> &x)
+template <typename T> static __device__ __forceinline__ void pack_store(T *p, const cuda_pack<T> &x)
 {
 	int4 bits;
 	memcpy(&bits, &x, sizeof(bits));

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# nvcc.py REPORT NVCC ARGUMENT...: runs nvcc and keeps what ptxas says about each kernel (-Xptxas -v)
-# in REPORT; the rest of what nvcc says is printed. Called by the build.
+# nvcc.py REPORT NVCC ARGUMENT...: runs nvcc and keeps what ptxas says about each kernel
+# (-Xptxas -v) in REPORT; the rest of what nvcc says is printed. Called by the build.
 import re
 import subprocess
 import sys

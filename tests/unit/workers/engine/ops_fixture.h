@@ -7,6 +7,10 @@
 #include "tests/support/check.h"
 #include "workers/engine/cpu/cpu_private.h"
 
+#if defined(OPS_CUDA)
+#include "workers/engine/cuda/cuda.h"
+#endif
+
 #include <math.h>
 
 #define OPS_FN static __attribute__((unused))
@@ -338,6 +342,21 @@ OPS_FN void ops_differences(void (*forward)(void *arg), void *arg, double *x, in
 
 /* --------------------------------------------------------------------------------------- main */
 
+/* The tables under test: the CPU's of each instruction set, or with OPS_CUDA those of CUDA. */
+#if defined(OPS_CUDA)
+enum { OPS_TABLES = 1 };
+OPS_FN const struct backend *ops_table(int i, enum plan_type type)
+{
+	return cuda_table(type);
+}
+#else
+enum { OPS_TABLES = CPU_ISA_COUNT };
+OPS_FN const struct backend *ops_table(int i, enum plan_type type)
+{
+	return cpu_table(i, type);
+}
+#endif
+
 /* reference: tests of the references alone, run once; tests: once for each table. */
 OPS_FN int ops_main(const struct CMUnitTest *reference, size_t reference_count,
 	const struct CMUnitTest *tests, size_t count)
@@ -347,10 +366,10 @@ OPS_FN int ops_main(const struct CMUnitTest *reference, size_t reference_count,
 	ops_random_source = check_random_start();
 	if (reference_count > 0)
 		failed += _cmocka_run_group_tests("reference", reference, reference_count, NULL, NULL);
-	for (int isa = 0; isa < CPU_ISA_COUNT; isa++)
+	for (int i = 0; i < OPS_TABLES; i++)
 		for (ops_type = PLAN_F32; ops_type <= PLAN_F16; ops_type++) {
 			char name[64];
-			ops = cpu_table(isa, ops_type);
+			ops = ops_table(i, ops_type);
 			if (!ops)
 				continue;
 			(void)snprintf(name, sizeof(name), "%s %s", ops->name, words[ops_type]);

@@ -20,6 +20,7 @@ const struct backend CPU_FN(cpu_table) = {
 	.enter = cpu_enter,
 	.finish = cpu_finish,
 	.put = cpu_copy,
+	.put_wait = cpu_put_wait,
 	.get = cpu_copy,
 	.copy = cpu_copy,
 	.from_f32 = CPU_FN(from_f32),

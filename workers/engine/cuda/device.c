@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The CUDA device: opening, memory, copies, failures, and the numbers that kernels leave for the
+ * host. Called through the tables by the engine's thread, and by the kernels' launchers. */
+#include "workers/engine/cuda/device.h"
+
+#include "workers/engine/cuda/cuda.h"
+
+#include <omp.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CAPABILITY_MIN = 80 }; /* bf16 on tensor cores */
+
+struct backend_ctx {
+	int index, threads, multiprocessors;
+	cudaStream_t stream;
+	cudaEvent_t put; /* behind the last copy from the host */
+	void *mapped[BACKEND_HOST + 1];
+	int64_t peak_bytes;
+	struct err failure; /* the first; code 0 = none */
+	double *results;    /* pinned: kernels write here; one more than there may be */
+	double *result_of[CUDA_RESULTS_MAX];
+	int result_count;
+};
+
+static _Thread_local struct backend_ctx *current;
+
+/* ------------------------------------------------------------------------------------- failures */
+
+static int failed(cudaError_t rc, int code, const char *what, struct err *err)
+{
+	return err_set(err, code, NULL, "%s: %s (%s)", what, cudaGetErrorString(rc),
+		cudaGetErrorName(rc));
+}
+
+static void keep(struct backend_ctx *ctx, cudaError_t rc, const char *what)
+{
+	if (rc != cudaSuccess && ctx->failure.code == 0)
+		(void)failed(rc, ERR_UNAVAILABLE, what, &ctx->failure);
+}
+
+void cuda_failed(cudaError_t rc, const char *what)
+{
+	keep(current, rc, what);
+}
+
+void cuda_launched(const char *kernel)
+{
+	keep(current, cudaGetLastError(), kernel);
+}
+
+cudaStream_t cuda_stream(void)
+{
+	return current->stream;
+}
+
+int cuda_multiprocessors(void)
+{
+	return current->multiprocessors;
+}
+
+/* ------------------------------------------------------------------------------------ the device */
+
+static int open_device(struct backend_ctx *ctx, struct err *err)
+{
+	int count = 0, major = 0, minor = 0;
+	cudaError_t rc = cudaGetDeviceCount(&count);
+	if (rc != cudaSuccess)
+		return failed(rc, ERR_UNAVAILABLE, "no CUDA device can be used", err);
+	if (count == 0)
+		return err_set(err, ERR_UNAVAILABLE, NULL,
+			"no CUDA device is visible: see nvidia-smi and CUDA_VISIBLE_DEVICES");
+	rc = cudaSetDevice(ctx->index);
+	if (rc == cudaSuccess)
+		rc = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, ctx->index);
+	if (rc == cudaSuccess)
+		rc = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, ctx->index);
+	if (rc == cudaSuccess)
+		rc = cudaDeviceGetAttribute(
+			&ctx->multiprocessors, cudaDevAttrMultiProcessorCount, ctx->index);
+	if (rc != cudaSuccess)
+		return failed(rc, ERR_UNAVAILABLE, "the CUDA device", err);
+	if (major * 10 + minor < CAPABILITY_MIN)
+		return err_set(err, ERR_UNAVAILABLE, NULL,
+			"the CUDA device has compute capability %d.%d, at least %d.%d is needed", major, minor,
+			CAPABILITY_MIN / 10, CAPABILITY_MIN % 10);
+	return 0;
+}
+
+static int open_stream(struct backend_ctx *ctx, struct err *err)
+{
+	void *results = NULL;
+	cudaError_t rc = cudaStreamCreateWithFlags(&ctx->stream, cudaStreamNonBlocking);
+	if (rc == cudaSuccess)
+		rc = cudaEventCreateWithFlags(&ctx->put, cudaEventDisableTiming);
+	if (rc == cudaSuccess)
+		rc = cudaHostAlloc(
+			&results, (CUDA_RESULTS_MAX + 1) * sizeof(double), cudaHostAllocDefault);
+	ctx->results = results;
+	return rc == cudaSuccess ? 0 : failed(rc, ERR_UNAVAILABLE, "the CUDA device", err);
+}
+
+int cuda_open(int threads, struct backend_ctx **ret, struct err *err)
+{
+	struct backend_ctx *ctx = calloc(1, sizeof(*ctx));
+	if (!ctx)
+		return err_set(err, ERR_NO_MEMORY, NULL, "no memory for the device");
+	ctx->threads = threads;
+	int rc = open_device(ctx, err);
+	if (!rc)
+		rc = open_stream(ctx, err);
+	if (rc) {
+		cuda_close(ctx);
+		return rc;
+	}
+	cuda_enter(ctx);
+	*ret = ctx;
+	return 0;
+}
+
+void cuda_close(struct backend_ctx *ctx)
+{
+	if (!ctx)
+		return;
+	(void)cudaSetDevice(ctx->index);
+	if (ctx->stream)
+		(void)cudaStreamSynchronize(ctx->stream);
+	if (ctx->mapped[BACKEND_DEVICE])
+		(void)cudaFree(ctx->mapped[BACKEND_DEVICE]);
+	if (ctx->mapped[BACKEND_HOST])
+		(void)cudaFreeHost(ctx->mapped[BACKEND_HOST]);
+	if (ctx->results)
+		(void)cudaFreeHost(ctx->results);
+	if (ctx->put)
+		(void)cudaEventDestroy(ctx->put);
+	if (ctx->stream)
+		(void)cudaStreamDestroy(ctx->stream);
+	if (current == ctx)
+		current = NULL;
+	free(ctx);
+}
+
+void cuda_enter(struct backend_ctx *ctx)
+{
+	current = ctx;
+	keep(ctx, cudaSetDevice(ctx->index), "the CUDA device");
+	omp_set_num_threads(ctx->threads);
+}
+
+int cuda_finish(struct backend_ctx *ctx, struct err *err)
+{
+	keep(ctx, cudaStreamSynchronize(ctx->stream), "the CUDA device");
+	for (int i = 0; i < ctx->result_count; i++)
+		*ctx->result_of[i] = ctx->results[i];
+	ctx->result_count = 0;
+	if (ctx->failure.code < 0)
+		*err = ctx->failure;
+	return ctx->failure.code;
+}
+
+double *cuda_result(double *ret)
+{
+	struct backend_ctx *ctx = current;
+	if (ctx->result_count == CUDA_RESULTS_MAX) {
+		if (ctx->failure.code == 0)
+			(void)err_set(&ctx->failure, ERR_INTERNAL, NULL,
+				"more than %d numbers were asked of the device at once", CUDA_RESULTS_MAX);
+		return &ctx->results[CUDA_RESULTS_MAX];
+	}
+	ctx->result_of[ctx->result_count] = ret;
+	return &ctx->results[ctx->result_count++];
+}
+
+/* --------------------------------------------------------------------------------------- memory */
+
+int cuda_map(struct backend_ctx *ctx, enum backend_memory where, int64_t bytes, void **ret,
+	struct err *err)
+{
+	void *data = NULL;
+	cudaError_t rc = where == BACKEND_DEVICE ? cudaMalloc(&data, (size_t)bytes)
+											 : cudaHostAlloc(&data, (size_t)bytes,
+												   cudaHostAllocDefault);
+	if (rc != cudaSuccess) {
+		(void)cudaGetLastError(); /* said here, and not by the next launch */
+		return err_set(err, ERR_NO_MEMORY, NULL, "%s refused %lld bytes: %s",
+			where == BACKEND_DEVICE ? "the device" : "pinned host memory", (long long)bytes,
+			cudaGetErrorString(rc));
+	}
+	ctx->mapped[where] = data;
+	ctx->peak_bytes += bytes;
+	if (where == BACKEND_HOST)
+		memset(data, 0, (size_t)bytes);
+	else
+		keep(ctx, cudaMemsetAsync(data, 0, (size_t)bytes, ctx->stream), "clearing memory");
+	*ret = data;
+	return 0;
+}
+
+int64_t cuda_memory_bytes(const struct backend_ctx *ctx)
+{
+	return ctx->peak_bytes;
+}
+
+void cuda_put_of(struct backend_ctx *ctx, void *device, const void *host, int64_t bytes)
+{
+	keep(ctx,
+		cudaMemcpyAsync(device, host, (size_t)bytes, cudaMemcpyHostToDevice, ctx->stream),
+		"copying to the device");
+	keep(ctx, cudaEventRecord(ctx->put, ctx->stream), "copying to the device");
+}
+
+void cuda_put(void *device, const void *host, int64_t bytes)
+{
+	cuda_put_of(current, device, host, bytes);
+}
+
+void cuda_put_wait(struct backend_ctx *ctx)
+{
+	keep(ctx, cudaEventSynchronize(ctx->put), "copying to the device");
+}
+
+void cuda_get(struct backend_ctx *ctx, void *host, const void *device, int64_t bytes)
+{
+	keep(ctx,
+		cudaMemcpyAsync(host, device, (size_t)bytes, cudaMemcpyDeviceToHost, ctx->stream),
+		"copying from the device");
+	keep(ctx, cudaStreamSynchronize(ctx->stream), "the CUDA device");
+	if (ctx->failure.code < 0)
+		memset(host, 0, (size_t)bytes);
+}
+
+void cuda_copy(struct backend_ctx *ctx, void *to, const void *from, int64_t bytes)
+{
+	keep(ctx, cudaMemcpyAsync(to, from, (size_t)bytes, cudaMemcpyDeviceToDevice, ctx->stream),
+		"copying on the device");
+}
