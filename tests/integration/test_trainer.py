@@ -470,13 +470,18 @@ def test_ranks_train_as_one(tmp_path, ranks):
     given = prepare(tmp_path, "gpt2", 10, resources={"instance_type": "here", "count": ranks})
     refused = trainer("run", *given, "--out", tmp_path / "many", check=False)
     assert refused.returncode == 1 and f"--ranks {ranks}" in refused.stderr
-    many = lines(trainer("run", *given, "--out", tmp_path / "many", "--ranks", ranks).stdout)
+    many = lines(trainer("run", *given, "--out", tmp_path / "many", "--ranks", ranks,
+                         "--peak-flops", 1e12).stdout)
     both = list(zip(*([m for m in told if m["t"] == "step"] for told in (one, many))))
     assert len(both) == 10 and many[-1]["outcome"] == "succeeded"
+    flops = one[0]["plan"]["flops_per_step"]
+    assert many[0]["plan"]["flops_per_step"] == flops  # the job's, as MFU is of all its devices
     for alone, shared in both:
         assert shared["sample_ids"] == alone["sample_ids"]
         assert shared["loss"] == pytest.approx(alone["loss"], rel=1e-6)
         assert shared["grad_norm"] == pytest.approx(alone["grad_norm"], rel=1e-5)
+        seconds = len(shared["sample_ids"]) / shared["samples_per_second"]
+        assert shared["mfu"] * seconds * ranks * 1e12 == pytest.approx(flops, rel=1e-6)
     assert not (tmp_path / "many/rendezvous").exists()
 
 
