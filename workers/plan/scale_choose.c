@@ -90,9 +90,8 @@ static int explain(const struct job_spec *spec, const struct spec_open *open, st
 	if (rc == 0)
 		return ERR_INVALID_VALUE; /* what the search says */
 	return err_set(err, rc, why.param,
-		"no mesh of %lld devices can share this job ($.parallelism is left open); by data alone, "
-		"with "
-		"data %lld: %s",
+		"no mesh of %lld devices can share this job ($.parallelism is left open); by data alone "
+		"(%lld): %s",
 		(long long)spec->device_count, (long long)spec->device_count, why.message);
 }
 
