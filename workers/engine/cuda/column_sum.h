@@ -2,11 +2,11 @@
  * Gradients of biases. Called by the products' backward operations. */
 #pragma once
 
-#include "workers/engine/backend.h"
-
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+#include "workers/engine/backend.h"
 
 /* sums[n] += the column sums of x [m,n], in an order that m, n and the workspace's size give. */
 struct cuda_column_sum {

@@ -2,11 +2,11 @@
  * Matrices from one type to another on the device, to nearest even. Called by cuda/gemm.c. */
 #pragma once
 
-#include "workers/plan/plan_op.h"
-
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+#include "workers/plan/plan_op.h"
 
 /* Types F32, BF16, F16, not the same. `to` is packed. Strides in elements. */
 struct cuda_convert {

@@ -2,11 +2,11 @@
  * What follows a product's sums, in one pass over them. Called by cuda/product.c. */
 #pragma once
 
-#include "workers/plan/plan_op.h"
-
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+#include "workers/plan/plan_op.h"
 
 /* t = sums + bias; pre = t; t = act(t); t += residual; t *= act'(gate); y = t, each step only
  * where its member is set. GELU is of t as the type holds it, stored or not; RELU as gate_act

@@ -6,7 +6,6 @@
 
 #include "core/base/attr.h"
 #include "core/base/err.h"
-#include "workers/plan/plan_op.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -14,6 +13,8 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+#include "workers/plan/plan_op.h"
 
 /* The stored matrix has element (r, c) at base[r * stride + c]; `transposed` reads it as its
  * transpose. Strides in elements, at least the stored width. batch_stride: from one matrix of a

@@ -3,11 +3,11 @@
  * them. Called by cuda/ops/conv.c. */
 #pragma once
 
-#include "workers/plan/plan_op.h"
-
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+#include "workers/plan/plan_op.h"
 
 /* Of a tensor [n, h, w, c] (any n): a row for each output pixel, (image * out_h + oy) * out_w + ox,
  * and a column for each tap and channel, (ky * kernel + kx) * c + channel. The element is the

@@ -24,8 +24,8 @@
 	X(sparse_adamw) X(sparse_sgd) X(add_f32) X(average)
 
 #define TYPE_OF(name) __typeof__(*((struct backend *)0)->name)
-#define DECLARE_TYPED(name, t) extern TYPE_OF(name) name##_cuda_##t __attribute__((weak));
-#define DECLARE_PLAIN(name) extern TYPE_OF(name) name##_cuda __attribute__((weak));
+#define DECLARE_TYPED(name, t) extern TYPE_OF(name) name##_cuda_##t;
+#define DECLARE_PLAIN(name) extern TYPE_OF(name) name##_cuda;
 #define SET_TYPED(name, t) .name = name##_cuda_##t,
 #define SET_PLAIN(name) .name = name##_cuda,
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "tests/unit/workers/engine/data_fixture.h"
-#include "workers/engine/engine.h"
+#include "workers/engine/engine_private.h"
 
 FIXTURE_FN float *fixture_floats(int64_t count, uint64_t seed)
 {
@@ -124,6 +124,14 @@ FIXTURE_FN void fixture_engine(struct fixture *f, int threads)
 		&f->spec, f->plan, engine_backend_cpu(f->plan->type), threads, &f->engine, &err));
 	assert_ok(engine_init_params(f->engine, &err));
 	assert_ok(engine_attach(f->engine, f->data, f->data, &err));
+}
+
+/* One micro-batch of training; the sum of its row losses. */
+FIXTURE_FN double fixture_micro(struct engine *e, int64_t micro, float row_scale)
+{
+	engine_step_micro(e, micro, row_scale);
+	engine_finish(e);
+	return e->numbers[1 + micro];
 }
 
 /* With the files given, which the caller unlinks. */

@@ -205,7 +205,7 @@ static void check_repeat(const char *name, struct job_spec spec)
 	f.engine->backend->fill(count, 0, g);
 	double first = 0;
 	for (int i = 0; i < MICROS; i++) {
-		double loss = engine_step_micro(f.engine, i, 1.0f / 12);
+		double loss = fixture_micro(f.engine, i, 1.0f / 12);
 		first = i == 0 ? loss : first;
 		if (loss != first)
 			fail_msg("%s: loss %.17g in micro-batch %d, %.17g in the first", name, loss, i, first);

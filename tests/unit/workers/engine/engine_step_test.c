@@ -511,7 +511,7 @@ static void test_dropout(void **state)
 		}
 		f.engine->state.position = k == 3 ? 8 : 0;
 		f.engine->backend->enter(f.engine->ctx);
-		loss[k] = engine_step_micro(f.engine, k == 2, 0.1f);
+		loss[k] = fixture_micro(f.engine, k == 2, 0.1f);
 		fixture_close(&f);
 	}
 	assert_true(loss[1] == loss[0]);
