@@ -21,6 +21,7 @@
 #include "server/scheduler/scheduler.h"
 #include "server/settings.h"
 #include "workers/plan/plan.h"
+#include "workers/plan/plan_job.h"
 #include "workers/plan/scale_choose.h"
 #include "workers/plan/scale_type.h"
 
@@ -44,6 +45,7 @@ struct creation {
 	struct spec_open open;
 	struct scale_chosen chosen; /* what became of that */
 	struct plan *plan;          /* NULL while the data's shape is not known */
+	struct plan_job job;        /* what all its ranks compute */
 	const char *metadata_json;
 	struct residency_set residency;
 	bool refused;
@@ -57,6 +59,8 @@ static int compile_plan(struct creation *c, struct err *err)
 	plan_destroy(c->plan); /* of a transaction that is repeated */
 	c->plan = NULL;
 	int rc = plan_compile(&c->spec, NULL, &c->plan, &detail);
+	if (rc == 0)
+		rc = plan_job_of(c->plan, &c->spec, &c->job, &detail);
 	if (rc == ERR_MISSING_FIELD)
 		return 0;
 	if (rc < 0)
@@ -312,7 +316,7 @@ static int apply_max_cost(struct creation *c, struct db_conn *conn, struct err *
 	return 0;
 }
 
-static void write_plan(struct buf *out, const struct plan *p)
+static void write_plan(struct buf *out, const struct plan *p, const struct plan_job *job)
 {
 	struct json_writer w;
 	json_writer_init(&w, out);
@@ -329,8 +333,8 @@ static void write_plan(struct buf *out, const struct plan *p)
 		json_field_i64(&w, "batch", p->batch);
 		json_field_i64(&w, "micro_batch", p->micro_batch);
 		json_field_i64(&w, "micro_steps", p->micro_steps);
-		json_field_f64(&w, "flops_per_step", p->flops_per_step);
-		json_field_f64(&w, "flops_per_sample", p->flops_per_sample);
+		json_field_f64(&w, "flops_per_step", job->flops_per_step);
+		json_field_f64(&w, "flops_per_sample", job->flops_per_sample);
 		json_key(&w, "steps");
 		if (p->total_steps > 0)
 			json_put_i64(&w, p->total_steps);
@@ -363,7 +367,7 @@ struct texts {
 static int write_texts(struct creation *c, struct texts *t, struct err *err)
 {
 	int rc = spec_json_write(&c->spec, &t->spec);
-	write_plan(&t->plan, c->plan);
+	write_plan(&t->plan, c->plan, &c->job);
 	if (c->open.mesh)
 		write_chosen(&t->chosen, &c->chosen);
 	if (rc < 0 || t->spec.failed || t->plan.failed || t->chosen.failed)

@@ -179,6 +179,40 @@ def test_gpt2_s_matrices_are_in_by_out(tmp_path):
     assert "lm_head.weight" not in shapes  # stored once
 
 
+def test_what_a_run_would_replace_is_a_run_s(tmp_path):
+    given = prepare(tmp_path, "gpt2", 4)
+    trainer("run", *given, "--out", tmp_path / "out")
+    trainer("run", *given, "--out", tmp_path / "out")  # its own, again
+    for name in "init", "final", "checkpoints/step-2", "checkpoints/step-9":
+        (tmp_path / name / "mine").mkdir(parents=True)
+        (tmp_path / name / "mine" / name).mkdir(parents=True)
+        refused = trainer("run", *given, "--out", tmp_path / name / "mine", check=False)
+        assert refused.returncode == 1 and f"{name} is no " in refused.stderr, refused.stderr
+        assert (tmp_path / name / "mine" / name).exists()
+
+
+@pytest.mark.parametrize("change", [{"num_hidden_layers": 3}, {"tie_word_embeddings": True}])
+def test_a_run_goes_on_as_the_model_it_was(tmp_path, change):
+    """Another model is refused by the field that makes it another."""
+    given = prepare(tmp_path, "llama", 4)
+    trainer("run", *given, "--out", tmp_path / "a")
+    other = prepare(tmp_path, "llama", 8, model={"config": {**LLAMA, **change}})
+    refused = trainer("run", *other, "--out", tmp_path / "b",
+                      "--resume", tmp_path / "a/checkpoints/step-4", check=False)
+    assert refused.returncode == 1 and f"$.model.config.{next(iter(change))} " in refused.stderr
+
+
+def test_what_is_wrong_with_a_spec_is_said_once(tmp_path):
+    """However many ranks would have read it; and by what was given, not by what was left open."""
+    seven = {"instance_type": "here", "count": 7}
+    for more in {"parallelism": {"data": 7}}, {"parallelism": "auto"}:
+        given = prepare(tmp_path, "gpt2", 4, resources=seven, **more)
+        refused = trainer("run", *given, "--out", tmp_path / "a", "--ranks", 7, check=False)
+        assert refused.returncode == 1 and len(refused.stderr.splitlines()) == 1, refused.stderr
+        assert ("left open" in refused.stderr) == (more["parallelism"] == "auto"), refused.stderr
+        assert not (tmp_path / "a").exists()
+
+
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_a_folder_is_one_run_s(tmp_path, ranks):
     given = prepare(tmp_path, "gpt2", 5000, resources={"instance_type": "cpu-dev", "count": ranks})
@@ -436,13 +470,18 @@ def test_ranks_train_as_one(tmp_path, ranks):
     given = prepare(tmp_path, "gpt2", 10, resources={"instance_type": "here", "count": ranks})
     refused = trainer("run", *given, "--out", tmp_path / "many", check=False)
     assert refused.returncode == 1 and f"--ranks {ranks}" in refused.stderr
-    many = lines(trainer("run", *given, "--out", tmp_path / "many", "--ranks", ranks).stdout)
+    many = lines(trainer("run", *given, "--out", tmp_path / "many", "--ranks", ranks,
+                         "--peak-flops", 1e12).stdout)
     both = list(zip(*([m for m in told if m["t"] == "step"] for told in (one, many))))
     assert len(both) == 10 and many[-1]["outcome"] == "succeeded"
+    flops = one[0]["plan"]["flops_per_step"]
+    assert many[0]["plan"]["flops_per_step"] == flops  # the job's, as MFU is of all its devices
     for alone, shared in both:
         assert shared["sample_ids"] == alone["sample_ids"]
         assert shared["loss"] == pytest.approx(alone["loss"], rel=1e-6)
         assert shared["grad_norm"] == pytest.approx(alone["grad_norm"], rel=1e-5)
+        seconds = len(shared["sample_ids"]) / shared["samples_per_second"]
+        assert shared["mfu"] * seconds * ranks * 1e12 == pytest.approx(flops, rel=1e-6)
     assert not (tmp_path / "many/rendezvous").exists()
 
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A rank is killed or stopped while all train: every other rank's step ends with an error that says
- * which call and which rank, it stays, and leaving does not hang. */
+ * A rank is killed or stopped while all train, on meshes of each kind: every other rank's step ends
+ * with an error that says which call and which rank, it stays, and leaving does not hang. */
 #include "tests/parallel/parallel_fixture.h"
 
 enum {
@@ -61,21 +61,41 @@ static void fault_body(struct rank *r)
 	data_close(o.data);
 }
 
-static void run_fault(struct fixture *files, struct spec_parallel parallel, int victim, int signal)
+/* A training with a fault in it, one of several at a time. */
+struct case_of {
+	struct fault fault;
+	struct ranks all;
+};
+
+static void begin(struct case_of *c, const struct fixture *files, struct spec_parallel parallel,
+	int victim, int signal)
 {
-	struct fault f = { .victim = victim, .signal = signal };
+	*c = (struct case_of){ .fault = { .victim = victim, .signal = signal } };
+	run_job_of(files, parallel, &c->fault.job);
+	c->all = (struct ranks){ .size = RANKS, .body = fault_body, .arg = &c->fault };
+	fixture_start(&c->all);
+}
+
+static void strike(struct case_of *c)
+{
+	const int victim = c->fault.victim;
 	int status = 0;
-	run_job_of(files, parallel, &f.job);
-	struct ranks all = { .size = RANKS, .body = fault_body, .arg = &f };
-	fixture_start(&all);
 	for (int r = 0; r < RANKS; r++)
-		fixture_await(&all, r);
-	kill(all.pids[victim], signal);
-	if (signal == SIGSTOP) {
-		assert_int_equal(waitpid(all.pids[victim], &status, WUNTRACED), all.pids[victim]);
+		fixture_await(&c->all, r);
+	kill(c->all.pids[victim], c->fault.signal);
+	if (c->fault.signal == SIGSTOP) {
+		assert_int_equal(waitpid(c->all.pids[victim], &status, WUNTRACED), c->all.pids[victim]);
 		assert_true(WIFSTOPPED(status));
 	}
-	fixture_finish(&all, victim);
+}
+
+static void run_fault(
+	const struct fixture *files, struct spec_parallel parallel, int victim, int signal)
+{
+	static struct case_of c;
+	begin(&c, files, parallel, victim, signal);
+	strike(&c);
+	fixture_finish(&c.all, victim);
 }
 
 /* Each rank of stage 0 and the last ones of the others; those that wait for a deadline, fewer. */
@@ -111,32 +131,62 @@ static void stopped(void **state)
 	each(SPEC_LLAMA, SIGSTOP);
 }
 
-/* Ranks that are no neighbours of the victim's hear of it from those that leave. */
-static void mixtures(void **state)
+static const struct spec_parallel mixed[] = {
+	{ .data = 1, .tensor = 1, .pipeline = 4 },
+	{ .data = 1, .tensor = 1, .pipeline = 4, .interleave = 2 },
+	{ .data = 2, .tensor = 1, .pipeline = 2, .zero_stage = 3, .bucket_bytes = 4096 },
+	{ .data = 2, .tensor = 2, .pipeline = 1, .zero_stage = 3, .bucket_bytes = 4096 },
+	{ .data = 1, .tensor = 2, .pipeline = 2 },
+	{ .data = 1, .tensor = 4, .pipeline = 1 },
+};
+
+static struct fixture mixture(void)
 {
-	static const struct spec_parallel all[] = {
-		{ .data = 1, .tensor = 1, .pipeline = 4 },
-		{ .data = 1, .tensor = 1, .pipeline = 4, .interleave = 2 },
-		{ .data = 2, .tensor = 1, .pipeline = 2, .zero_stage = 3, .bucket_bytes = 4096 },
-		{ .data = 2, .tensor = 2, .pipeline = 1, .zero_stage = 3, .bucket_bytes = 4096 },
-		{ .data = 1, .tensor = 2, .pipeline = 2 },
-	};
-	(void)state;
 	struct fixture f = { .spec = case_language(SPEC_GPT2) };
 	f.spec.model.n_layer = 8;
+	f.spec.model.n_head = 4;
 	f.spec.hyper.batch_size = RANKS * 2;
 	f.spec.hyper.micro_batch_size = 1;
 	fixture_files(&f);
-	for (size_t i = 0; i < ARRAY_LEN(all); i++)
+	return f;
+}
+
+/* Ranks that are no neighbours of the victim's hear of it from those that leave. */
+static void mixtures(void **state)
+{
+	(void)state;
+	struct fixture f = mixture();
+	for (size_t i = 0; i < ARRAY_LEN(mixed); i++)
 		for (int victim = 0; victim < RANKS; victim++)
-			run_fault(&f, all[i], victim, SIGKILL);
+			run_fault(&f, mixed[i], victim, SIGKILL);
+	unlink(f.file[0].path);
+}
+
+/* All wait for a deadline: so all meshes at once, and one victim of each, drawn by a seed.
+ * TRAINYARD_TEST_EVERY=1 stops each rank of each. */
+static void stopped_mixtures(void **state)
+{
+	static struct case_of cases[ARRAY_LEN(mixed)];
+	struct check_random random = check_random_start();
+	struct fixture f = mixture();
+	int rounds = getenv("TRAINYARD_TEST_EVERY") != NULL ? RANKS : 1;
+	(void)state;
+	for (int round = 0, first = (int)check_random_range(&random, 0, RANKS - 1); round < rounds;
+		 round++) {
+		for (size_t i = 0; i < ARRAY_LEN(mixed); i++)
+			begin(&cases[i], &f, mixed[i], (first + round + (int)i) % RANKS, SIGSTOP);
+		for (size_t i = 0; i < ARRAY_LEN(mixed); i++)
+			strike(&cases[i]);
+		for (size_t i = 0; i < ARRAY_LEN(mixed); i++)
+			fixture_finish(&cases[i].all, cases[i].fault.victim);
+	}
 	unlink(f.file[0].path);
 }
 
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(killed), cmocka_unit_test(stopped),
-		cmocka_unit_test(mixtures) };
+		cmocka_unit_test(mixtures), cmocka_unit_test(stopped_mixtures) };
 	if (argc > 1)
 		cmocka_set_test_filter(argv[1]);
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -129,6 +129,8 @@ static int check_options(const struct comm_options *o, struct err *err)
 		wrong = "its bind address is too long";
 	else if ((unsigned)o->transport >= COMM_TRANSPORT_COUNT)
 		wrong = "its transport is none";
+	else if (o->device != NULL && o->device->index < 0)
+		wrong = "its device is none";
 	else if (o->open_ms < 0 || o->open_ms > COMM_DEADLINE_MS_MAX || o->deadline_ms < 0 ||
 		o->deadline_ms > COMM_DEADLINE_MS_MAX)
 		wrong = "a deadline is out of range";
@@ -159,6 +161,13 @@ static int open_wire(const struct comm_options *o, struct comm_wire **ret, struc
 	return comm_gloo_open(o, deadline_us, ret, err);
 }
 
+int comm_host_open(const struct comm_options *o, struct comm **ret, struct err *err)
+{
+	struct comm_wire *wire = NULL;
+	int rc = open_wire(o, &wire, err);
+	return rc < 0 ? rc : comm_queue_open(o, wire, ret, err);
+}
+
 int comm_open(const struct comm_options *o, struct comm **ret, struct err *err)
 {
 	int rc = check_options(o, err);
@@ -166,9 +175,7 @@ int comm_open(const struct comm_options *o, struct comm **ret, struct err *err)
 		return rc;
 	if (o->size == 1)
 		return comm_none_open(o, ret, err);
-	struct comm_wire *wire = NULL;
-	rc = open_wire(o, &wire, err);
-	return rc < 0 ? rc : comm_queue_open(o, wire, ret, err);
+	return o->device != NULL ? comm_nccl_open(o, ret, err) : comm_host_open(o, ret, err);
 }
 
 void comm_close(struct comm *c)
@@ -190,6 +197,25 @@ int comm_wait(struct comm *c, int64_t ticket, struct err *err)
 int comm_test(struct comm *c, int64_t ticket, bool *ret_done, struct err *err)
 {
 	return c->ops->test(c, ticket, ret_done, err);
+}
+
+int comm_order(struct comm *c, int64_t ticket, struct err *err)
+{
+	return c->ops->order(c, ticket, err);
+}
+
+int comm_register(struct comm *c, void *data, int64_t bytes, struct err *err)
+{
+	return c->ops->enroll(c, data, bytes, err);
+}
+
+int comm_enroll_nothing(struct comm *c, void *data, int64_t bytes, struct err *err)
+{
+	(void)c;
+	(void)data;
+	(void)bytes;
+	(void)err;
+	return 0;
 }
 
 void comm_abort(struct comm *c, const char *reason)

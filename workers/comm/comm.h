@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Collectives between the ranks of a job. A struct comm is one group of ranks (an axis of a mesh is
  * a group); a rank is in as many groups as it likes. comm_none.c is the group of one rank; several
- * are joined by shared memory where all are on one machine, or over TCP. A group may be used by any
- * thread; its calls run in the order they came in. */
+ * are joined by shared memory where all are on one machine, or over TCP; a group whose buffers are
+ * in a CUDA device's memory by NCCL. A group may be used by any thread; its calls run in the order
+ * they came in. */
 #pragma once
 
 #include "core/base/attr.h"
@@ -63,7 +64,7 @@ struct comm;
  *
  * N is the size of the group, r a rank. Results are a function of the inputs and N alone: sums are
  * taken in fp32 in the order of ranks and rounded once, so every rank has the same bits, in every
- * run. */
+ * run. (Of groups in device memory less holds: see struct comm_device.) */
 struct comm_ops {
 	/* recv[count] = the reduction over ranks of their send[count]. send may be recv, or NULL: in
 	 * place. */
@@ -99,6 +100,9 @@ struct comm_ops {
 	int (*wait)(struct comm *c, int64_t ticket, struct err *err) must_check;
 	void (*abort)(struct comm *c, const char *reason);
 	void (*close)(struct comm *c);
+	/* Behind comm_order and comm_register. */
+	int (*order)(struct comm *c, int64_t ticket, struct err *err) must_check;
+	int (*enroll)(struct comm *c, void *data, int64_t bytes, struct err *err) must_check;
 };
 
 /* What everybody may read of a group; implementations put their own behind it. */
@@ -118,6 +122,20 @@ enum comm_transport {
 	COMM_TRANSPORT_COUNT,
 };
 
+/* Where the buffers of a group are, and when its calls may touch them. A call begins when all that
+ * the stream had been given before it is done, runs beside what the stream is given after it, and
+ * never blocks the host: comm_order is how the stream waits for it.
+ *
+ * What holds of results is NCCL's: a reduction adds in an order of its own, which depends on the
+ * count, the number of ranks and how the devices are connected, and sums of bf16 and fp16 may be
+ * rounded more than once. Every rank has the same bits, and so has every run with the same calls on
+ * the same machines with the same NCCL and settings; other machines may have others. A MAX over a
+ * NaN is not defined. What is only moved is the same everywhere. */
+struct comm_device {
+	int index;    /* of the CUDA device in this process */
+	void *stream; /* cudaStream_t of what the buffers are made by and for */
+};
+
 struct comm_options {
 	const char *name; /* comm_store_key_is_valid; the same on every rank, once per store */
 	int rank, size;
@@ -126,6 +144,9 @@ struct comm_options {
 	int64_t open_ms;          /* to find all the others; 0 = COMM_OPEN_MS */
 	int64_t deadline_ms;      /* of each call; 0 = COMM_DEADLINE_MS */
 	enum comm_transport transport; /* the same on every rank */
+	/* NULL: buffers are in host memory. All ranks have one or none has; read while it opens. Then
+	 * `transport` and `host` are those of what the ranks tell each other beside NCCL. */
+	const struct comm_device *device;
 	/* Before each collective all ranks compare call number, operation, type, count and root; what
 	 * differs is an error on every rank. Must be the same on every rank. Without it, ranks that
 	 * differ get wrong results, wait for their deadline, or end. */
@@ -141,11 +162,12 @@ enum { COMM_CHECK_DEFAULT = true };
 /* Joins the group: returns when every rank has come. A group of one needs no other, and no store.
  * INVALID_VALUE (options), TIMEOUT (a rank did not come in time), NETWORK, IO (the store),
  * UNAVAILABLE (the ranks are not all on one machine, and the transport is SHM or the build has no
- * TCP). */
+ * TCP; or the device, the driver or NCCL is missing), CONFLICT (the ranks opened it differently).
+ */
 int comm_open(const struct comm_options *o, struct comm **ret, struct err *err) must_check;
 /* Leaves it and frees it. What is not done is aborted. Never hangs: after a failure it returns at
- * once, otherwise it waits at most COMM_GOODBYE_MS for the others. No other thread may still use
- * the group. NULL is fine. */
+ * once, otherwise it waits at most COMM_GOODBYE_MS for the others (in device memory twice that). No
+ * other thread may still use the group. NULL is fine. */
 void comm_close(struct comm *c);
 void comm_closep(struct comm **c);
 
@@ -163,6 +185,14 @@ int comm_wait(struct comm *c, int64_t ticket, struct err *err) must_check;
 /* True when comm_wait would not wait. Never blocks. INVALID_VALUE for a ticket that was not given.
  */
 int comm_test(struct comm *c, int64_t ticket, bool *ret_done, struct err *err) must_check;
+/* The stream of the group's device does what it is given from now on after the call. Returns when
+ * the call is under way on the device, which takes no other rank but for the group's first calls;
+ * the group's first failure, but not one that comes later: comm_wait says that. In host memory it
+ * is comm_wait. */
+int comm_order(struct comm *c, int64_t ticket, struct err *err) must_check;
+/* Tells the group of memory that its calls will use again and again, which may make them faster. It
+ * stays allocated until the group is closed. In host memory nothing happens. */
+int comm_register(struct comm *c, void *data, int64_t bytes, struct err *err) must_check;
 /* Makes everything that is not done, and everything later, fail with this reason (a sentence's end:
  * "the job was cancelled"). Returns at once; other ranks fail as they notice. Any thread. */
 void comm_abort(struct comm *c, const char *reason);

@@ -487,6 +487,17 @@ int comm_collect_run(struct comm_collect *k, enum comm_op op, const struct comm_
 	return rc;
 }
 
+int comm_collect_compare(struct comm_collect *k, enum comm_op op, const struct comm_args *a,
+	int64_t deadline_us, int *ret_peer, struct err *err)
+{
+	k->deadline_us = deadline_us;
+	k->peer = -1;
+	int rc = meet(k, op, a, err);
+	if (rc < 0)
+		*ret_peer = k->peer;
+	return rc;
+}
+
 void comm_collect_goodbye(struct comm_collect *k, int64_t deadline_us)
 {
 	k->deadline_us = deadline_us;

@@ -17,5 +17,8 @@ void comm_collect_destroy(struct comm_collect *k);
  * behind "rank N". */
 int comm_collect_run(struct comm_collect *k, enum comm_op op, const struct comm_args *a,
 	int64_t deadline_us, int *ret_peer, struct err *err) must_check;
+/* Only compares, where the options say so. Errors as above. */
+int comm_collect_compare(struct comm_collect *k, enum comm_op op, const struct comm_args *a,
+	int64_t deadline_us, int *ret_peer, struct err *err) must_check;
 /* Tells the others that nothing more comes and waits until they say so, or for a while. */
 void comm_collect_goodbye(struct comm_collect *k, int64_t deadline_us);

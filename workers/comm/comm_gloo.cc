@@ -288,6 +288,19 @@ int borrow(struct comm_wire *w, int handle, int64_t deadline_us, const void **re
 	return rc;
 }
 
+int look(struct comm_wire *w, int *ret_peer, struct err *err)
+{
+	struct wire *self = reinterpret_cast<struct wire *>(w);
+	int peer = *ret_peer;
+	try {
+		look_around(self, peer);
+		return 0;
+	} catch (...) {
+		*ret_peer = peer;
+		return caught(err, ERR_NETWORK);
+	}
+}
+
 void interrupt(struct comm_wire *w)
 {
 	struct wire *self = reinterpret_cast<struct wire *>(w);
@@ -475,8 +488,8 @@ int open(const struct comm_options *o, int64_t deadline_us, std::unique_ptr<stru
 extern "C" int comm_gloo_open(
 	const struct comm_options *o, int64_t deadline_us, struct comm_wire **ret, struct err *err)
 {
-	static const struct comm_wire_ops ops = { start, finish, borrow, forget, check, interrupt, drop,
-		destroy };
+	static const struct comm_wire_ops ops = { start, finish, borrow, forget, check, look, interrupt,
+		drop, destroy };
 	try {
 		auto w = std::make_unique<struct wire>();
 		w->base = { &ops, piece_bytes };

@@ -14,7 +14,18 @@ int comm_args_check(
 /* The reason of an abort, as the group's failure. */
 int comm_aborted(const struct comm *c, const char *reason, struct err *err);
 
+/* For comm_ops, where memory is not registered. */
+int comm_enroll_nothing(struct comm *c, void *data, int64_t bytes, struct err *err) must_check;
+
 int comm_none_open(const struct comm_options *o, struct comm **ret, struct err *err) must_check;
+/* Of several ranks: in host memory, and in that of o->device. */
+int comm_host_open(const struct comm_options *o, struct comm **ret, struct err *err) must_check;
+int comm_nccl_open(const struct comm_options *o, struct comm **ret, struct err *err) must_check;
+/* What a group of one rank does in device memory: a copy in the order of the device's stream, and
+ * the wait for what the stream was given. */
+int comm_nccl_copy(const struct comm_device *d, void *to, const void *from, int64_t bytes,
+	struct err *err) must_check;
+int comm_nccl_drain(const struct comm_device *d, struct err *err) must_check;
 
 /* into[count] = the reduction, in the order of the list, of parts[n][count] of a type that can be
  * reduced. into may be one of the parts. */
@@ -68,6 +79,8 @@ struct comm_wire_ops {
 	void (*give_back)(struct comm_wire *w, int handle);
 	/* For long work in between: TIMEOUT or CANCELLED when there is no use in going on. */
 	int (*check)(struct comm_wire *w, int64_t deadline_us, struct err *err) must_check;
+	/* While no message is in flight: NETWORK when a rank is gone. Never waits. */
+	int (*look)(struct comm_wire *w, int *ret_peer, struct err *err) must_check;
 	/* The finish that is waiting, and every later one, is CANCELLED. Never waits. */
 	void (*interrupt)(struct comm_wire *w);
 	/* Forgets all messages (no data is touched afterwards) and closes the connections. */
@@ -89,3 +102,14 @@ int comm_gloo_open(const struct comm_options *o, int64_t deadline_us, struct com
 /* A group over a wire, which it takes over (also when it fails). */
 int comm_queue_open(const struct comm_options *o, struct comm_wire *wire, struct comm **ret,
 	struct err *err) must_check;
+
+/* What a group in device memory does beside NCCL, over a group in host memory of the same name,
+ * ranks and numbers of calls. Compares a call (o->check) and moves nothing. */
+int comm_queue_compare(struct comm *c, enum comm_op op, const struct comm_args *a,
+	int64_t *ret_ticket, struct err *err) must_check;
+/* Whether a rank that is lost is a failure also while nothing is called. */
+void comm_queue_watch(struct comm *c, bool on);
+/* Makes this the group's first failure, of which the other ranks are told. */
+void comm_queue_fail(struct comm *c, const struct err *failure);
+/* The group's first failure, or 0. Where it is of no call its message begins with the rank. */
+int comm_queue_failure(struct comm *c, bool *ret_of_a_call, struct err *ret);

@@ -19,11 +19,13 @@ enum {
 	/* How long past its deadline a call may be before its waiter ends it: the group's thread knows
 	 * better why it is late, and comes first unless the call stands behind a slower one. */
 	GRACE_US = 100000,
+	WATCH_US = 20000, /* between two looks at the other ranks, where nothing is called */
 	NOTICE_MAX = ERR_MESSAGE_MAX + 16,
 };
 
 struct call {
 	enum comm_op op;
+	bool compares; /* and moves nothing */
 	struct comm_args args;
 	int64_t deadline_ms, deadline_us;
 };
@@ -41,6 +43,8 @@ struct comm_queue {
 	struct call calls[COMM_PENDING_MAX];
 	int64_t issued, finished; /* tickets */
 	bool closing;
+	bool watching;
+	bool failed_idle;   /* the failure is of no call */
 	bool stopped;       /* the thread uses no buffer any more */
 	struct err failure; /* code 0: none */
 	struct err cause;   /* the same as seen by the rank where it began */
@@ -94,30 +98,37 @@ static bool read_notice(struct comm_queue *q, int rank, struct err *ret_cause)
 	return true;
 }
 
-/* The failure of a call that the wire, or the comparison, gave up. */
-static void describe(struct comm_queue *q, int64_t ticket, int rc, int peer,
+/* The failure of what the wire, or the comparison, gave up. */
+static void describe(struct comm_queue *q, const char *where, int64_t deadline_ms, int rc, int peer,
+	const struct err *detail, struct err *ret_failure, struct err *ret_cause)
+{
+	char who[32] = "another rank";
+	if (peer >= 0)
+		snprintf(who, sizeof(who), "rank %d", peer);
+	if (rc == ERR_NETWORK && peer >= 0 && read_notice(q, peer, ret_cause)) {
+		(void)err_set(
+			ret_failure, ret_cause->code, NULL, "%s%s gave up: %s", where, who, ret_cause->message);
+		return;
+	}
+	if (rc == ERR_TIMEOUT)
+		(void)err_set(ret_failure, rc, NULL, "%sthe deadline of %lld ms passed waiting for %s",
+			where, (long long)deadline_ms, who);
+	else if (rc == ERR_NETWORK)
+		(void)err_set(ret_failure, rc, NULL, "%s%s was lost (%s)", where, who, detail->message);
+	else
+		(void)err_set(ret_failure, rc, NULL, "%s%s %s", where, who, detail->message);
+	*ret_cause = *ret_failure;
+}
+
+static void describe_call(struct comm_queue *q, int64_t ticket, int rc, int peer,
 	const struct err *detail, struct err *ret_failure, struct err *ret_cause)
 {
 	const struct comm *c = &q->base;
 	const struct call *call = call_of(q, ticket);
-	char where[160], who[32] = "another rank";
-	snprintf(where, sizeof(where), "%s #%lld of group %s (rank %d of %d)", comm_op_name(call->op),
+	char where[160];
+	snprintf(where, sizeof(where), "%s #%lld of group %s (rank %d of %d): ", comm_op_name(call->op),
 		(long long)ticket, c->name, c->rank, c->size);
-	if (peer >= 0)
-		snprintf(who, sizeof(who), "rank %d", peer);
-	if (rc == ERR_NETWORK && peer >= 0 && read_notice(q, peer, ret_cause)) {
-		(void)err_set(ret_failure, ret_cause->code, NULL, "%s: %s gave up: %s", where, who,
-			ret_cause->message);
-		return;
-	}
-	if (rc == ERR_TIMEOUT)
-		(void)err_set(ret_failure, rc, NULL, "%s: the deadline of %lld ms passed waiting for %s",
-			where, (long long)call->deadline_ms, who);
-	else if (rc == ERR_NETWORK)
-		(void)err_set(ret_failure, rc, NULL, "%s: %s was lost (%s)", where, who, detail->message);
-	else
-		(void)err_set(ret_failure, rc, NULL, "%s: %s %s", where, who, detail->message);
-	*ret_cause = *ret_failure;
+	describe(q, where, call->deadline_ms, rc, peer, detail, ret_failure, ret_cause);
 }
 
 /* Under the lock. True when it is the first. */
@@ -157,9 +168,10 @@ static bool run_next(struct comm_queue *q)
 	struct err detail = { 0 }, failure = { 0 }, cause = { 0 };
 	int peer = -1;
 	pthread_mutex_unlock(&q->lock);
-	int rc = comm_collect_run(q->collect, call.op, &call.args, call.deadline_us, &peer, &detail);
+	int rc = (call.compares ? comm_collect_compare : comm_collect_run)(
+		q->collect, call.op, &call.args, call.deadline_us, &peer, &detail);
 	if (rc < 0 && rc != ERR_CANCELLED)
-		describe(q, ticket, rc, peer, &detail, &failure, &cause);
+		describe_call(q, ticket, rc, peer, &detail, &failure, &cause);
 	pthread_mutex_lock(&q->lock);
 	if (rc < 0) {
 		if (failure.code < 0)
@@ -171,13 +183,36 @@ static bool run_next(struct comm_queue *q)
 	return true;
 }
 
+/* Under the lock, which it lets go meanwhile: looks for the other ranks, then waits a little. */
+static void look(struct comm_queue *q)
+{
+	struct err detail = { 0 }, failure = { 0 }, cause = { 0 };
+	int peer = -1;
+	pthread_mutex_unlock(&q->lock);
+	int rc = q->wire->ops->look(q->wire, &peer, &detail);
+	if (rc < 0)
+		describe(q, "", 0, rc, peer, &detail, &failure, &cause);
+	pthread_mutex_lock(&q->lock);
+	if (rc < 0) {
+		q->failed_idle = fail(q, &failure, &cause) || q->failed_idle;
+	} else if (q->issued == q->finished && !q->closing && q->failure.code == 0) {
+		int64_t until_us = now_us() + WATCH_US;
+		struct timespec until = { until_us / 1000000, until_us % 1000000 * 1000 };
+		(void)pthread_cond_timedwait(&q->changed, &q->lock, &until);
+	}
+}
+
 static void *run(void *data)
 {
 	struct comm_queue *q = data;
 	pthread_mutex_lock(&q->lock);
 	for (;;) {
-		while (q->issued == q->finished && !q->closing && q->failure.code == 0)
-			pthread_cond_wait(&q->changed, &q->lock);
+		while (q->issued == q->finished && !q->closing && q->failure.code == 0) {
+			if (q->watching)
+				look(q);
+			else
+				pthread_cond_wait(&q->changed, &q->lock);
+		}
 		if (q->failure.code < 0 || q->issued == q->finished || !run_next(q))
 			break;
 	}
@@ -197,8 +232,8 @@ static void *run(void *data)
 
 /* ------------------------------------------------------------------ callers */
 
-static int enqueue(struct comm *c, enum comm_op op, const struct comm_args *a, int64_t *ret_ticket,
-	struct err *err)
+static int enqueue(struct comm *c, enum comm_op op, bool compares, const struct comm_args *a,
+	int64_t *ret_ticket, struct err *err)
 {
 	struct comm_queue *q = (struct comm_queue *)c;
 	int rc = comm_args_check(c, op, a, err);
@@ -215,6 +250,7 @@ static int enqueue(struct comm *c, enum comm_op op, const struct comm_args *a, i
 	} else {
 		struct call *call = call_of(q, ++q->issued);
 		call->op = op;
+		call->compares = compares;
 		call->args = *a;
 		call->deadline_ms = a->deadline_ms > 0 ? a->deadline_ms : c->deadline_ms;
 		call->deadline_us = now_us() + call->deadline_ms * 1000;
@@ -229,7 +265,7 @@ static int enqueue(struct comm *c, enum comm_op op, const struct comm_args *a, i
 	static int function(                                                                 \
 		struct comm *c, const struct comm_args *a, int64_t *ret_ticket, struct err *err) \
 	{                                                                                    \
-		return enqueue(c, op, a, ret_ticket, err);                                       \
+		return enqueue(c, op, false, a, ret_ticket, err);                                \
 	}
 OP(queue_all_reduce, COMM_ALL_REDUCE)
 OP(queue_reduce_scatter, COMM_REDUCE_SCATTER)
@@ -291,16 +327,48 @@ static int queue_wait(struct comm *c, int64_t ticket, struct err *err)
 	return rc;
 }
 
-static void queue_abort(struct comm *c, const char *reason)
+void comm_queue_fail(struct comm *c, const struct err *failure)
 {
 	struct comm_queue *q = (struct comm_queue *)c;
-	struct err failure = { 0 };
-	(void)comm_aborted(c, reason, &failure);
 	pthread_mutex_lock(&q->lock);
-	bool first = fail(q, &failure, &failure);
+	bool first = fail(q, failure, failure);
 	pthread_mutex_unlock(&q->lock);
 	if (first)
 		q->wire->ops->interrupt(q->wire);
+}
+
+static void queue_abort(struct comm *c, const char *reason)
+{
+	struct err failure = { 0 };
+	(void)comm_aborted(c, reason, &failure);
+	comm_queue_fail(c, &failure);
+}
+
+int comm_queue_compare(struct comm *c, enum comm_op op, const struct comm_args *a,
+	int64_t *ret_ticket, struct err *err)
+{
+	return enqueue(c, op, true, a, ret_ticket, err);
+}
+
+void comm_queue_watch(struct comm *c, bool on)
+{
+	struct comm_queue *q = (struct comm_queue *)c;
+	pthread_mutex_lock(&q->lock);
+	if (q->watching != on)
+		pthread_cond_broadcast(&q->changed);
+	q->watching = on;
+	pthread_mutex_unlock(&q->lock);
+}
+
+int comm_queue_failure(struct comm *c, bool *ret_of_a_call, struct err *ret)
+{
+	struct comm_queue *q = (struct comm_queue *)c;
+	pthread_mutex_lock(&q->lock);
+	int rc = q->failure.code;
+	*ret_of_a_call = !q->failed_idle;
+	*ret = q->failure;
+	pthread_mutex_unlock(&q->lock);
+	return rc;
 }
 
 static void queue_close(struct comm *c)
@@ -352,6 +420,8 @@ int comm_queue_open(
 		.wait = queue_wait,
 		.abort = queue_abort,
 		.close = queue_close,
+		.order = queue_wait,
+		.enroll = comm_enroll_nothing,
 	};
 	struct comm_queue *q = calloc(1, sizeof(*q));
 	if (q == NULL) {

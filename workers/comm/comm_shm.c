@@ -327,6 +327,17 @@ static void shm_give_back(struct comm_wire *w, int handle)
 	forget(s, handle);
 }
 
+static int shm_look(struct comm_wire *w, int *ret_peer, struct err *err)
+{
+	struct shm *s = (struct shm *)w;
+	(void)look_around(s);
+	int peer = s->links.rank;
+	int rc = check_gone(s, &peer, err);
+	if (rc < 0)
+		*ret_peer = peer;
+	return rc;
+}
+
 static void shm_interrupt(struct comm_wire *w)
 {
 	struct shm *s = (struct shm *)w;
@@ -365,7 +376,7 @@ int comm_shm_open(
 	const struct comm_options *o, int64_t deadline_us, struct comm_wire **ret, struct err *err)
 {
 	static const struct comm_wire_ops ops = { shm_start, shm_finish, shm_borrow, shm_give_back,
-		shm_check, shm_interrupt, shm_drop, shm_destroy };
+		shm_check, shm_look, shm_interrupt, shm_drop, shm_destroy };
 	size_t size = (size_t)o->size, handles = size * COMM_WIRE_FLIGHT;
 	struct shm *s = calloc(1, sizeof(*s));
 	if (s == NULL)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Executes what happens between ranks. A call is started where the plan says and waited for where
- * it says so; the group's own thread moves the bytes meanwhile. The first failure stops everything.
- * Called by engine_exec.c, on the engine's thread. */
+ * Executes what happens between ranks. A call is started where the plan says and what is computed
+ * waits for it where it says so; the group's own thread moves the bytes meanwhile. The first
+ * failure stops everything. Called by engine_exec.c, on the engine's thread. */
 #include "workers/engine/engine_private.h"
 
 #include <math.h>
@@ -53,13 +53,21 @@ static struct engine_call *call_of(const struct engine *e, const struct plan_op 
 	return &e->calls[op->ticket + (op->turns > 1 ? e->micro % op->turns : 0)];
 }
 
-/* After a failure what is under way stays known: engine_exec_leave ends it. */
+/* What is computed from now on comes after the call. In host memory it is done then; on a device it
+ * stays known until engine_exec_settle has waited for it. After a failure what is under way stays
+ * known: engine_exec_leave ends it. */
 static void end_call(struct engine *e, struct engine_call *call)
 {
-	if (e->failure.code < 0)
+	struct err err = { 0 };
+	bool done = false;
+	if (e->failure.code < 0 || call->number == 0)
 		return;
-	wait_for(e, call->group, call->number);
-	*call = (struct engine_call){ 0 };
+	int rc = comm_order(call->group, call->number, &err);
+	if (rc == 0)
+		rc = comm_test(call->group, call->number, &done, &err);
+	engine_exec_fail(e, rc, &err);
+	if (rc == 0 && done)
+		*call = (struct engine_call){ 0 };
 }
 
 /* Numbers that are only moved are bytes to comm.h, which has no integers. */
@@ -211,7 +219,7 @@ static void running(struct engine *e, const struct plan_op *op)
 	struct err err = { 0 };
 	int64_t ticket = 0;
 	float *own = e->running + op->dim[0];
-	struct comm *c = e->mesh->data;
+	struct comm *c = e->mesh->data_host;
 	engine_running_copy(e, own, false);
 	struct comm_args a = { .send = own, .recv = own, .count = op->dim[0], .type = COMM_F32 };
 	engine_exec_fail(e, c->ops->all_reduce(c, &a, &ticket, &err), &err);
@@ -226,8 +234,12 @@ static void running(struct engine *e, const struct plan_op *op)
 
 void engine_exec_settle(struct engine *e)
 {
-	for (int i = 0; e->mesh != NULL && i < e->plan->ticket_count; i++)
-		end_call(e, &e->calls[i]);
+	for (int i = 0; e->mesh != NULL && i < e->plan->ticket_count; i++) {
+		struct engine_call *call = &e->calls[i];
+		wait_for(e, call->group, call->number);
+		if (e->failure.code == 0)
+			*call = (struct engine_call){ 0 };
+	}
 }
 
 void engine_exec_leave(struct engine *e)

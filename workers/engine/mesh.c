@@ -7,8 +7,8 @@
 
 /* The ranks of a group share everything but their place on its axis, which its name therefore
  * tells. */
-static int join(const struct mesh_options *o, const char *name, int rank, int size,
-	struct comm **ret, struct err *err)
+static int join_on(const struct mesh_options *o, const struct comm_device *device, const char *name,
+	int rank, int size, struct comm **ret, struct err *err)
 {
 	struct comm_options c = { .name = name,
 		.rank = rank,
@@ -17,8 +17,37 @@ static int join(const struct mesh_options *o, const char *name, int rank, int si
 		.host = o->host,
 		.open_ms = o->open_ms,
 		.deadline_ms = o->deadline_ms,
-		.check = o->check };
+		.check = o->check,
+		.device = device };
 	return comm_open(&c, ret, err);
+}
+
+/* Of buffers that are computed with. */
+static int join(const struct mesh_options *o, const char *name, int rank, int size,
+	struct comm **ret, struct err *err)
+{
+	return join_on(o, o->device, name, rank, size, ret, err);
+}
+
+/* Of the ranks' own numbers. */
+static int join_host(const struct mesh_options *o, const char *name, int rank, int size,
+	struct comm **ret, struct err *err)
+{
+	return join_on(o, NULL, name, rank, size, ret, err);
+}
+
+static int join_data(struct mesh *m, const struct mesh_options *o, struct err *err)
+{
+	const struct plan_mesh *p = &m->place;
+	char name[COMM_NAME_MAX];
+	snprintf(name, sizeof(name), "data-p%d-t%d", p->pipeline_rank, p->tensor_rank);
+	int rc = join(o, name, p->data_rank, p->data, &m->data, err);
+	if (o->device == NULL)
+		m->data_host = m->data;
+	if (rc < 0 || o->device == NULL)
+		return rc;
+	snprintf(name, sizeof(name), "data-host-p%d-t%d", p->pipeline_rank, p->tensor_rank);
+	return join_host(o, name, p->data_rank, p->data, &m->data_host, err);
 }
 
 /* From one place on the pipeline axis to the next in its direction. Every rank comes to its edges
@@ -65,16 +94,15 @@ int mesh_open(
 	if (m == NULL)
 		return err_set(err, ERR_NO_MEMORY, NULL, "no memory for the groups of a rank");
 	m->place = *p;
-	int rc = join(o, "world", plan_mesh_rank(p), plan_mesh_size(p), &m->world, err);
-	snprintf(name, sizeof(name), "data-p%d-t%d", p->pipeline_rank, p->tensor_rank);
+	int rc = join_host(o, "world", plan_mesh_rank(p), plan_mesh_size(p), &m->world, err);
 	if (rc == 0)
-		rc = join(o, name, p->data_rank, p->data, &m->data, err);
+		rc = join_data(m, o, err);
 	snprintf(name, sizeof(name), "tensor-p%d-d%d", p->pipeline_rank, p->data_rank);
 	if (rc == 0)
 		rc = join(o, name, p->tensor_rank, p->tensor, &m->tensor, err);
 	snprintf(name, sizeof(name), "pipeline-d%d-t%d", p->data_rank, p->tensor_rank);
 	if (rc == 0)
-		rc = join(o, name, p->pipeline_rank, p->pipeline, &m->pipeline, err);
+		rc = join_host(o, name, p->pipeline_rank, p->pipeline, &m->pipeline, err);
 	if (rc == 0)
 		rc = join_edges(m, o, true, err);
 	if (rc == 0)
@@ -82,7 +110,7 @@ int mesh_open(
 	if (rc == 0)
 		rc = join_ends(m, o, err);
 	if (rc == 0)
-		rc = join(o, "save", plan_mesh_rank(p), plan_mesh_size(p), &m->save, err);
+		rc = join_host(o, "save", plan_mesh_rank(p), plan_mesh_size(p), &m->save, err);
 	if (rc < 0)
 		return rc;
 	*ret = take_ptr(m);
@@ -91,7 +119,7 @@ int mesh_open(
 
 void mesh_abort(struct mesh *m, const char *reason)
 {
-	struct comm *const all[] = { m->world, m->data, m->tensor, m->pipeline, m->save,
+	struct comm *const all[] = { m->world, m->data, m->data_host, m->tensor, m->pipeline, m->save,
 		m->edge[MESH_FORWARD_IN], m->edge[MESH_FORWARD_OUT], m->edge[MESH_BACKWARD_IN],
 		m->edge[MESH_BACKWARD_OUT], m->ends };
 	for (size_t i = 0; i < ARRAY_LEN(all); i++)
@@ -109,6 +137,8 @@ void mesh_close(struct mesh *m)
 		comm_close(m->edge[i]);
 	comm_close(m->pipeline);
 	comm_close(m->tensor);
+	if (m->data_host != m->data)
+		comm_close(m->data_host);
 	comm_close(m->data);
 	comm_close(m->world);
 	free(m);

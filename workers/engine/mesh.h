@@ -24,10 +24,13 @@ enum mesh_edge {
 
 /* Each is a group of one where its axis has one rank. Ranks of a group are in the order of their
  * place on the axis; those of world by rank. save has the same ranks as world: checkpoints are
- * written beside the steps, on another thread, and calls of one group come in one order. */
+ * written beside the steps, on another thread, and calls of one group come in one order. data,
+ * tensor, edges and ends move what is computed and are in the memory of the options' device, where
+ * there is one; the others move numbers of the host. */
 struct mesh {
 	struct plan_mesh place;
 	struct comm *world, *data, *tensor, *pipeline, *save;
+	struct comm *data_host; /* the ranks of data; data itself where that is in host memory */
 	struct comm *edge[MESH_EDGE_COUNT]; /* NULL where nobody is there */
 	struct comm *ends; /* the first and the last rank of the pipeline axis; NULL elsewhere */
 };
@@ -35,8 +38,9 @@ struct mesh {
 struct mesh_options {
 	struct comm_store *store; /* as comm_options has it; NULL for one rank alone */
 	const char *host;
-	int64_t open_ms, deadline_ms; /* 0: comm.h's defaults */
-	bool check;                   /* COMM_CHECK_DEFAULT */
+	int64_t open_ms, deadline_ms;     /* 0: comm.h's defaults */
+	bool check;                       /* COMM_CHECK_DEFAULT */
+	const struct comm_device *device; /* of what is computed; NULL: the host. Read while it opens */
 };
 
 /* Joins all groups of the place. Returns when every rank has come. As comm_open. */

@@ -65,8 +65,8 @@ static int choose_data(
 	int64_t data = spec->device_count;
 	if (h->batch_size % data != 0)
 		return err_set(err, ERR_INVALID_VALUE, "$.hyperparameters.batch_size",
-			"batch_size (%lld) must be a multiple of parallelism.data (%lld)",
-			(long long)h->batch_size, (long long)data);
+			"the %lld devices share the batch, so batch_size (%lld) must be a multiple of %lld",
+			(long long)data, (long long)h->batch_size, (long long)data);
 	if (h->batch_size / data % h->micro_batch_size != 0)
 		return err_set(err, ERR_INVALID_VALUE, "$.hyperparameters.micro_batch_size",
 			"micro_batch_size (%lld) must divide what each rank has of batch_size: %lld",
@@ -77,7 +77,7 @@ static int choose_data(
 	return 0;
 }
 
-/* No mesh is accepted: the reason is that of the simplest. */
+/* No mesh is accepted: the reason is that of the simplest, which nobody has asked for. */
 static int explain(const struct job_spec *spec, const struct spec_open *open, struct err *err)
 {
 	struct job_spec s = *spec;
@@ -89,8 +89,10 @@ static int explain(const struct job_spec *spec, const struct spec_open *open, st
 	int rc = plan_compile(&s, NULL, &p, &why);
 	if (rc == 0)
 		return ERR_INVALID_VALUE; /* what the search says */
-	*err = why;
-	return rc;
+	return err_set(err, rc, why.param,
+		"no mesh of %lld devices can share this job ($.parallelism is left open); by data alone "
+		"(%lld): %s",
+		(long long)spec->device_count, (long long)spec->device_count, why.message);
 }
 
 static int search(struct job_spec *spec, const struct spec_open *open, const struct scale_model *m,

@@ -49,8 +49,9 @@ int checkpoint_write(const struct hf_model *m, const struct summary_metrics *met
 	const char *parent, int64_t *ret_step, struct err *err) must_check;
 /* Verifies the manifest, then loads weights, optimizer and state, of which each rank reads what it
  * keeps: the ranks that saved may have been any others. With LoRA the base must be there already.
- * INVALID_DATA, on all ranks, unless everything is there and fits the plan; the engine is then not
- * to be used. mesh NULL: alone. */
+ * INVALID_DATA, on all ranks, unless everything is there and fits the plan (INVALID_VALUE names the
+ * field of the spec's config that it was not saved with); the engine is then not to be used. mesh
+ * NULL: alone. */
 int checkpoint_restore(struct engine *e, struct mesh *mesh, const struct job_spec *spec,
 	const char *dir, struct summary_metrics *ret_metrics, struct err *err) must_check;
 

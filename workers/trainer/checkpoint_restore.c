@@ -5,6 +5,7 @@
 
 #include "core/json/reader.h"
 #include "workers/trainer/agree.h"
+#include "workers/trainer/hf_config.h"
 #include "workers/trainer/safetensors.h"
 #include "workers/trainer/shards.h"
 #include "workers/trainer/span.h"
@@ -155,13 +156,26 @@ static int restore_files(
 	return rc < 0 ? rc : restore_optimizer(w, dir, err);
 }
 
+/* Said by the spec's field, where it would otherwise be some tensor that does not fit. */
+static int check_config(
+	const struct job_spec *spec, const char *dir, const struct manifest *m, struct err *err)
+{
+	struct spec_model given = spec->model, saved;
+	if (manifest_find(m, "config.json") == NULL)
+		return 0;
+	int rc = hf_config_read(dir, &saved, err);
+	return rc < 0 ? rc : hf_config_agree(&given, &saved, err);
+}
+
 /* What this rank keeps, and the state. */
 static int restore(struct engine *e, struct mesh *mesh, const struct job_spec *spec,
 	const char *dir, const struct manifest *m, struct engine_state *state,
 	struct summary_metrics *metrics, struct err *err)
 {
 	cleanup(hf_weights_finish) struct hf_weights w = { 0 };
-	int rc = hf_weights_of_rank(e, mesh, &w, err);
+	int rc = check_config(spec, dir, m, err);
+	if (rc == 0)
+		rc = hf_weights_of_rank(e, mesh, &w, err);
 	if (rc == 0)
 		rc = shards_count(m) > 0 ? restore_shards(&w, dir, m, spec->lora.rank > 0, err)
 								 : restore_files(&w, spec, dir, err);

@@ -2,6 +2,7 @@
  * trainyard-trainer plan SPEC.json: what a job needs, without data and without a device. */
 #include "workers/trainer/command.h"
 
+#include "workers/plan/plan_job.h"
 #include "workers/plan/plan_table.h"
 #include "workers/trainer/message.h"
 #include "workers/trainer/options.h"
@@ -43,6 +44,7 @@ static int run(void *ctx, struct err *err)
 {
 	struct plan_command *c = ctx;
 	struct job_spec spec;
+	struct plan_job job = { 0 };
 	cleanup(plan_destroyp) struct plan *plan = NULL;
 	cleanup(buf_finish) struct buf text;
 	buf_init(&text, PLAN_TEXT_MAX);
@@ -56,12 +58,14 @@ static int run(void *ctx, struct err *err)
 	}
 	if (rc == 0)
 		rc = plan_compile(&spec, NULL, &plan, err);
+	if (rc == 0)
+		rc = plan_job_of(plan, &spec, &job, err);
 	if (rc < 0)
 		return rc;
 	if (c->parameters) {
 		write_parameters(plan, &text);
 	} else if (c->json) {
-		message_plan(plan, &text);
+		message_plan(plan, &job, &text);
 		buf_char(&text, '\n');
 	} else {
 		if (why[0])

@@ -6,6 +6,7 @@
 
 #include "core/base/file.h"
 #include "workers/trainer/agree.h"
+#include "workers/trainer/checkpoint.h"
 #include "workers/trainer/files.h"
 #include "workers/trainer/loop.h"
 #include "workers/trainer/message.h"
@@ -16,6 +17,8 @@
 #include "workers/trainer/run_ranks.h"
 #include "workers/trainer/spec_file.h"
 
+#include <dirent.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -60,6 +63,7 @@ struct run_command {
 	bool over;                         /* all ranks end together */
 	char meeting_place[FILE_PATH_MAX]; /* of ranks that are started here */
 	char tokenizer[FILE_PATH_MAX];
+	struct job_spec spec; /* read once: the ranks that are started here have it */
 };
 
 struct console {
@@ -136,7 +140,7 @@ static int check(const struct run_command *c, struct err *err)
 }
 
 /* What a run replaces in --out must come from a run. */
-static int check_replaced(const char *out, const char *name, struct err *err)
+static int check_replaced(const char *out, const char *name, const char *what, struct err *err)
 {
 	char path[FILE_PATH_MAX], manifest[FILE_PATH_MAX];
 	int rc = file_join(path, out, name, err);
@@ -144,10 +148,42 @@ static int check_replaced(const char *out, const char *name, struct err *err)
 		rc = file_join(manifest, path, "manifest.json", err);
 	if (rc == 0 && file_exists(path) && !file_exists(manifest))
 		return err_set(err, ERR_CONFLICT, "--out",
-			"%s is no model that a run wrote, and this one would replace it: move it away or name "
+			"%s is no %s that a run wrote, and this one would replace it: move it away or name "
 			"another folder",
-			path);
+			path, what);
 	return rc;
+}
+
+/* Any of them may be a step that this run comes to. */
+static int check_checkpoints(const char *dir, struct err *err)
+{
+	const struct dirent *entry;
+	int rc = 0;
+	DIR *d = opendir(dir);
+	if (d == NULL)
+		return 0; /* made at the first checkpoint, or refused then */
+	while (rc == 0 && (entry = readdir(d)) != NULL) {
+		int64_t step = 0;
+		char name[CHECKPOINT_NAME_MAX];
+		if (sscanf(entry->d_name, "step-%19" SCNd64, &step) != 1)
+			continue;
+		checkpoint_name(step, name);
+		if (strcmp(name, entry->d_name) == 0)
+			rc = check_replaced(dir, name, "checkpoint", err);
+	}
+	closedir(d);
+	return rc;
+}
+
+static int check_folders(const char *out, struct err *err)
+{
+	char checkpoints[FILE_PATH_MAX];
+	int rc = check_replaced(out, "init", "model", err);
+	if (rc == 0)
+		rc = check_replaced(out, "final", "model", err);
+	if (rc == 0)
+		rc = file_join(checkpoints, out, "checkpoints", err);
+	return rc < 0 ? rc : check_checkpoints(checkpoints, err);
 }
 
 /* Weights that the spec starts from are not made up. */
@@ -183,26 +219,24 @@ static int hold_folder(const struct run_command *c, struct err *err)
 	return busy ? err_set(err, rc, "--out", "another run writes into %s", c->out) : rc;
 }
 
-/* What the command line names, looked at before anything is taken. */
-static int check_all(struct run_command *c, struct job_spec *ret_spec, struct err *err)
+/* What the command line names, looked at before anything is taken, and before ranks are started:
+ * then it is said once. */
+static int check_all(struct run_command *c, struct err *err)
 {
 	c->inputs.threads = (int)c->threads;
 	c->inputs.scratch_dir = c->out;
-	int rc = spec_file_read(c->spec_path, c->inputs.init_dir, ret_spec, err);
+	int rc = spec_file_read(c->spec_path, c->inputs.init_dir, &c->spec, err);
 	if (rc == 0)
-		rc = check_ranks(c, ret_spec, err);
+		rc = check_ranks(c, &c->spec, err);
 	if (rc == 0)
-		rc = check_base(ret_spec, &c->inputs, err);
+		rc = check_base(&c->spec, &c->inputs, err);
 	if (rc == 0)
-		rc = check_replaced(c->out, "init", err);
+		rc = check_folders(c->out, err);
 	if (rc == 0)
-		rc = check_replaced(c->out, "final", err);
-	if (rc == 0)
-		rc = spec_file_tokenizer(ret_spec, &c->inputs, c->tokenizer, err);
+		rc = spec_file_tokenizer(&c->spec, &c->inputs, c->tokenizer, err);
 	if (rc == 0 && c->rates != NULL)
-		rc = rates_read_peak(c->rates, ret_spec->precision, &c->inputs.peak_flops, err);
-	bool started = c->rendezvous == c->meeting_place;
-	if (rc == 0 && c->rank == 0 && !started)
+		rc = rates_read_peak(c->rates, c->spec.precision, &c->inputs.peak_flops, err);
+	if (rc == 0 && (c->rank == 0 || c->rank == ALL_RANKS))
 		rc = hold_folder(c, err);
 	return rc < 0 ? rc : file_mkdir(c->out, err);
 }
@@ -217,21 +251,18 @@ static int write_init(const struct run_command *c, const struct session *s, stru
 	return rc < 0 ? rc : session_write_model(s, init, err);
 }
 
-/* Spec, tokenizer, folders and peak; the other ranks; then everything is opened. */
+/* The other ranks; then everything is opened. */
 static int open_all(struct run_command *c, struct session **ret, struct err *err)
 {
-	struct job_spec spec;
 	const struct ranks_place place = { .rank = (int)c->rank,
 		.rendezvous = c->rendezvous,
 		.host = c->host,
 		.deadline_ms = c->deadline_ms };
-	int rc = check_all(c, &spec, err);
-	if (rc == 0)
-		rc = ranks_join(&spec, &place, &c->others, err);
+	int rc = ranks_join(&c->spec, &place, &c->others, err);
 	if (rc < 0)
 		return rc;
 	c->inputs.mesh = c->others.mesh;
-	rc = session_open(&spec, &c->inputs, ret, err);
+	rc = session_open(&c->spec, &c->inputs, ret, err);
 	if (rc == 0)
 		rc = write_init(c, *ret, err);
 	rc = agree_opened(c->inputs.mesh, rc, err);
@@ -317,9 +348,7 @@ static int run_rank(struct run_command *c, struct err *err)
 static int run_all(struct run_command *c, struct err *err)
 {
 	int rank = 0, status = COMMAND_OK;
-	int rc = hold_folder(c, err);
-	if (rc == 0)
-		rc = file_join(c->meeting_place, c->out, "rendezvous", err);
+	int rc = file_join(c->meeting_place, c->out, "rendezvous", err);
 	if (rc == 0)
 		rc = file_remove_tree(c->meeting_place, err);
 	if (rc == 0)
@@ -339,6 +368,8 @@ static int run(void *ctx, struct err *err)
 {
 	struct run_command *c = ctx;
 	int rc = check(c, err);
+	if (rc == 0)
+		rc = check_all(c, err);
 	if (rc < 0)
 		return rc;
 	if (c->ranks > 1 && c->rank == ALL_RANKS)

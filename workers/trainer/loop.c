@@ -117,7 +117,8 @@ static int tell_step(struct run *r, struct err *err)
 		rates.tokens_per_second = (double)r->last.tokens * 1e6 / us;
 		rates.data_wait_share = (double)r->last.wait_us / r->last_us;
 		if (r->s->peak_flops > 0)
-			rates.mfu = p->flops_per_step * 1e6 / us / r->s->peak_flops;
+			rates.mfu =
+				r->s->job.flops_per_step * 1e6 / us / r->s->peak_flops / plan_mesh_size(&p->mesh);
 		rates.eta_s = (double)(p->total_steps - r->last.step) * r->step_us / 1e6;
 	}
 	message_step(r->s, &r->last, &rates, &r->text);

@@ -12,7 +12,7 @@ static void begin(struct json_writer *w, struct buf *out, const char *t)
 	json_field_str(w, "t", t);
 }
 
-static void write_plan(struct json_writer *w, const struct plan *p)
+static void write_plan(struct json_writer *w, const struct plan *p, const struct plan_job *job)
 {
 	json_begin_object(w);
 	json_field_i64(w, "total_bytes", p->total_bytes);
@@ -23,11 +23,11 @@ static void write_plan(struct json_writer *w, const struct plan *p)
 	json_end_object(w);
 	json_field_i64(w, "parameters", p->parameter_count);
 	json_field_i64(w, "operations", p->op_count);
-	json_field_f64(w, "flops_per_step", p->flops_per_step);
+	json_field_f64(w, "flops_per_step", job->flops_per_step);
 	json_field_f64(w, "bytes_per_step", p->bytes_per_step);
-	json_field_f64(w, "flops_per_sample", p->flops_per_sample);
+	json_field_f64(w, "flops_per_sample", job->flops_per_sample);
 	if (p->sequence_length > 0)
-		json_field_f64(w, "flops_per_token", p->flops_per_token);
+		json_field_f64(w, "flops_per_token", job->flops_per_token);
 	json_field_str(w, "flop_convention", PLAN_FLOP_CONVENTION);
 	json_field_i64(w, "micro_batch", p->micro_batch);
 	json_field_i64(w, "micro_steps", p->micro_steps);
@@ -38,11 +38,11 @@ static void write_plan(struct json_writer *w, const struct plan *p)
 	json_end_object(w);
 }
 
-void message_plan(const struct plan *p, struct buf *out)
+void message_plan(const struct plan *p, const struct plan_job *job, struct buf *out)
 {
 	struct json_writer w;
 	json_writer_init(&w, out);
-	write_plan(&w, p);
+	write_plan(&w, p, job);
 }
 
 void message_training(const struct session *s, struct buf *out)
@@ -51,7 +51,7 @@ void message_training(const struct session *s, struct buf *out)
 	begin(&w, out, "training");
 	json_field_i64(&w, "steps", s->plan->total_steps);
 	json_key(&w, "plan");
-	write_plan(&w, s->plan);
+	write_plan(&w, s->plan, &s->job);
 	json_field_i64(&w, "memory_bytes", engine_memory_bytes(s->engine));
 	json_end_object(&w);
 }

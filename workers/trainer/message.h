@@ -5,12 +5,13 @@
 
 #include "core/base/buf.h"
 #include "workers/engine/engine.h"
+#include "workers/plan/plan_job.h"
 #include "workers/trainer/session.h"
 
 /* What a step is told with, besides the engine's own figures. */
 struct message_rates {
 	double samples_per_second, tokens_per_second;
-	double mfu; /* the plan's FLOPs per step over time and peak; 0: the peak is not known */
+	double mfu; /* the job's FLOPs per step over time and its devices' peak; 0: not known */
 	double data_wait_share; /* of the step's time, waiting for data */
 	double eta_s;
 	bool sample_ids; /* list the samples that the step read */
@@ -37,4 +38,4 @@ struct message_end {
 /* s may be NULL when the training was never opened. */
 void message_end(const struct session *s, const struct message_end *end, struct buf *out);
 /* The plan's figures as one JSON object. */
-void message_plan(const struct plan *p, struct buf *out);
+void message_plan(const struct plan *p, const struct plan_job *job, struct buf *out);

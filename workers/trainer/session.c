@@ -52,6 +52,8 @@ static int open_engine(struct session *s, const struct session_inputs *in, struc
 	if (rc == 0)
 		rc = check_memory(s->plan, in->memory_bytes, err);
 	if (rc == 0)
+		rc = plan_job_of(s->plan, &s->spec, &s->job, err);
+	if (rc == 0)
 		rc = engine_create(
 			&s->spec, s->plan, engine_backend_cpu(s->plan->type), in->threads, &s->engine, err);
 	if (rc == 0 && s->mesh != NULL)

@@ -8,6 +8,7 @@
 #include "core/spec/spec.h"
 #include "workers/engine/engine.h"
 #include "workers/engine/mesh.h"
+#include "workers/plan/plan_job.h"
 #include "workers/trainer/checkpoint.h"
 
 #include <stdint.h>
@@ -31,7 +32,8 @@ struct session {
 	struct job_spec spec; /* what the spec left to the files that it starts from is filled in */
 	struct data *training, *validation; /* validation may be NULL */
 	struct plan *plan;
-	struct mesh *mesh; /* borrowed; NULL: alone */
+	struct plan_job job; /* what all ranks compute */
+	struct mesh *mesh;   /* borrowed; NULL: alone */
 	struct engine *engine;
 	struct hf_tokenizer tokenizer;
 	struct summary_metrics metrics;

@@ -3,13 +3,13 @@
  * Nobody outside of workers/engine/cuda and tests/cuda includes this. */
 #pragma once
 
-#include "workers/engine/backend.h"
-
 #include <cuda_runtime_api.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+#include "workers/engine/backend.h"
 
 /* ------------------------------------------------------------------ the calling thread's device */
 

@@ -4,6 +4,7 @@
 #include "workers/engine/cuda/device.h"
 
 #include "workers/engine/cuda/cuda.h"
+#include "workers/engine/cuda/gemm.h"
 
 #include <omp.h>
 #include <stdlib.h>
@@ -17,6 +18,7 @@ struct backend_ctx {
 	cudaEvent_t put; /* behind the last copy from the host */
 	void *mapped[BACKEND_HOST + 1];
 	int64_t peak_bytes;
+	struct cuda_gemm_ctx *gemm;
 	struct err failure; /* the first; code 0 = none */
 	double *results;    /* pinned: kernels write here; one more than there may be */
 	double *result_of[CUDA_RESULTS_MAX];
@@ -42,6 +44,12 @@ static void keep(struct backend_ctx *ctx, cudaError_t rc, const char *what)
 void cuda_failed(cudaError_t rc, const char *what)
 {
 	keep(current, rc, what);
+}
+
+void cuda_failed_because(const char *what, const char *why)
+{
+	if (current->failure.code == 0)
+		(void)err_set(&current->failure, ERR_UNAVAILABLE, NULL, "%s: %s", what, why);
 }
 
 void cuda_launched(const char *kernel)
@@ -109,6 +117,8 @@ int cuda_open(int threads, struct backend_ctx **ret, struct err *err)
 	int rc = open_device(ctx, err);
 	if (!rc)
 		rc = open_stream(ctx, err);
+	if (!rc)
+		rc = cuda_gemm_create(&ctx->gemm, err);
 	if (rc) {
 		cuda_close(ctx);
 		return rc;
@@ -125,6 +135,7 @@ void cuda_close(struct backend_ctx *ctx)
 	(void)cudaSetDevice(ctx->index);
 	if (ctx->stream)
 		(void)cudaStreamSynchronize(ctx->stream);
+	cuda_gemm_destroy(ctx->gemm);
 	if (ctx->mapped[BACKEND_DEVICE])
 		(void)cudaFree(ctx->mapped[BACKEND_DEVICE]);
 	if (ctx->mapped[BACKEND_HOST])
@@ -143,6 +154,7 @@ void cuda_close(struct backend_ctx *ctx)
 void cuda_enter(struct backend_ctx *ctx)
 {
 	current = ctx;
+	cuda_gemm_enter(ctx->gemm);
 	keep(ctx, cudaSetDevice(ctx->index), "the CUDA device");
 	omp_set_num_threads(ctx->threads);
 }

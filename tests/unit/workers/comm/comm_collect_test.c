@@ -370,6 +370,7 @@ static void mesh(struct rank *r)
 		options[g].store = r->store;
 		options[g].check = true;
 		options[g].transport = fixture_transport;
+		options[g].device = fixture_device();
 		RANK_OK(comm_open(&options[g], &groups[g], &err));
 	}
 	enum { ROUNDS = 20, COUNT = 50021 };

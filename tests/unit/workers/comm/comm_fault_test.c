@@ -168,7 +168,8 @@ static void open_alone(struct rank *r)
 		.size = r->size + 1,
 		.store = r->store,
 		.open_ms = OPEN_MS,
-		.transport = fixture_transport };
+		.transport = fixture_transport,
+		.device = fixture_device() };
 	int64_t begin = fixture_now_ms();
 	int rc = comm_open(&o, &c, &err);
 	RANK_CHECK(rc == ERR_TIMEOUT || rc == ERR_NETWORK);
@@ -192,7 +193,8 @@ static void open_otherwise(struct rank *r)
 		.store = r->store,
 		.open_ms = FIXTURE_DEADLINE_MS,
 		.check = r->rank == 0,
-		.transport = fixture_transport };
+		.transport = fixture_transport,
+		.device = fixture_device() };
 	RANK_CHECK(comm_open(&o, &c, &err) == ERR_CONFLICT);
 }
 

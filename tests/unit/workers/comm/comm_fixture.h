@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Ranks as real processes: a test's body runs in a fork for each, they meet in a temporary folder,
  * and a body that fails says where and ends its process. Their parent has a pipe to and from each,
- * and memory that all share. A program runs over the transport that its first argument names. */
+ * and memory that all share. A program runs over the transport that its first argument names; with
+ * FIXTURE_DEVICE there is a CUDA runtime (tests/cuda/emulation), and "nccl" is one too. */
 #pragma once
 
 #include "core/base/clock.h"
@@ -15,6 +16,9 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#ifdef FIXTURE_DEVICE
+#include <cuda_runtime_api.h>
+#endif
 
 enum {
 	FIXTURE_RANKS_MAX = 8,
@@ -44,6 +48,7 @@ enum {
 	} while (0)
 
 static enum comm_transport fixture_transport = COMM_AUTO;
+static bool fixture_on_device;
 
 /* argv: the transport, then the name of one test. */
 static inline void fixture_arguments(int argc, char **argv)
@@ -52,8 +57,22 @@ static inline void fixture_arguments(int argc, char **argv)
 		fixture_transport = COMM_SHM;
 	else if (argc > 1 && strcmp(argv[1], "tcp") == 0)
 		fixture_transport = COMM_TCP;
+	else if (argc > 1 && strcmp(argv[1], "nccl") == 0)
+		fixture_on_device = true;
 	if (argc > 2)
 		cmocka_set_test_filter(argv[2]);
+}
+
+/* The rank's device where groups are in its memory; its stream lives as long as the process. */
+static inline const struct comm_device *fixture_device(void)
+{
+	static struct comm_device device;
+#ifdef FIXTURE_DEVICE
+	if (fixture_on_device && device.stream == NULL)
+		RANK_CHECK(cudaSetDevice(0) == cudaSuccess &&
+			cudaStreamCreate((cudaStream_t *)&device.stream) == cudaSuccess);
+#endif
+	return fixture_on_device ? &device : NULL;
 }
 
 struct ranks;
@@ -201,6 +220,7 @@ static inline struct comm *fixture_group(
 		.deadline_ms = deadline_ms,
 		.check = check,
 		.transport = fixture_transport,
+		.device = fixture_device(),
 	};
 	RANK_OK(comm_open(&o, &c, &err));
 	return c;

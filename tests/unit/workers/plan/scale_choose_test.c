@@ -147,6 +147,7 @@ static void test_what_the_data_decides_is_shared_by_data(void **state)
 	s.hyper.batch_size = 7;
 	assert_int_equal(scale_choose(&s, &all_open, &c, &chosen, &err), ERR_INVALID_VALUE);
 	assert_string_equal(err.param, "$.hyperparameters.batch_size");
+	assert_null(strstr(err.message, "parallelism.data")); /* that nobody gave */
 	(void)state;
 }
 
@@ -157,7 +158,8 @@ static void test_no_mesh(void **state)
 	s.hyper.batch_size = 7;
 	assert_int_equal(scale_choose(&s, &all_open, &c, &chosen, &err), ERR_INVALID_VALUE);
 	assert_string_equal(err.param, "$.hyperparameters.batch_size");
-	assert_null(strstr(err.message, "micro_batch_size")); /* that nobody gave */
+	assert_null(strstr(err.message, "micro_batch_size"));               /* that nobody gave */
+	assert_non_null(strstr(err.message, "$.parallelism is left open")); /* nor the mesh */
 	/* None fits: the smallest is told, and taken by those who have more memory. */
 	c = cluster("h100-80gb", 8);
 	s = on_devices(scale_fixture_spec("405b", 64), 8);

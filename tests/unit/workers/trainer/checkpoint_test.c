@@ -113,7 +113,8 @@ static void another_run_s_checkpoint_is_replaced(void **state)
 	assert_true(access(fixture_path(f, "shared/.writing-old"), F_OK) < 0);
 }
 
-static void refused(struct fixture *f, const char *dir)
+/* For a reason with these words. */
+static void refused_for(struct fixture *f, const char *dir, const char *words)
 {
 	struct err err = { 0 };
 	struct session *s = NULL;
@@ -123,6 +124,13 @@ static void refused(struct fixture *f, const char *dir)
 	assert_null(s);
 	assert_true(rc < 0);
 	assert_string_equal(session_reason(rc), "platform_error"); /* not the customer's doing */
+	if (strstr(err.message, words) == NULL)
+		fail_msg("\"%s\" does not say \"%s\"", err.message, words);
+}
+
+static void refused(struct fixture *f, const char *dir)
+{
+	refused_for(f, dir, "");
 }
 
 static void a_checkpoint_of_another_model_is_refused(void **state)
@@ -139,13 +147,13 @@ static void a_checkpoint_of_another_model_is_refused(void **state)
 	snprintf(dir, sizeof(dir), "%s/step-1", parent);
 	struct job_spec before = f->spec;
 	f->spec.model.n_embd = 32;
-	refused(f, dir);
+	refused_for(f, dir, "$.model.config.n_embd");
 	f->spec = before;
 	f->spec.seed++;
 	refused(f, dir);
 	f->spec = before;
 	f->spec.model.n_layer = 2;
-	refused(f, dir);
+	refused_for(f, dir, "$.model.config.n_layer");
 	f->spec = before;
 	session_close(open_session(f, dir));
 }
