@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <vector>
 
 enum { MEMORY_ALIGN = 256, MEMORY_PAGE = 4096, MEMORY_ZONE_BYTES = 4096, MEMORY_CLOSED_MAX = 256 };
 
@@ -89,6 +90,12 @@ cudaError_t cudaMalloc(void **ret_p, size_t bytes)
 	world->used += bytes;
 	*ret_p = b.p;
 	return cudaSuccess;
+}
+
+/* The host may use it too, which here it may anyway. */
+cudaError_t cudaMallocManaged(void **ret_p, size_t bytes, unsigned)
+{
+	return cudaMalloc(ret_p, bytes);
 }
 
 cudaError_t cudaFree(void *p)
@@ -185,6 +192,19 @@ static bool memory_kind_fits(void *to, const void *from, size_t bytes, enum cuda
 	}
 }
 
+static bool memory_pinned(const void *p)
+{
+	const unsigned char *at = static_cast<const unsigned char *>(p);
+	std::lock_guard<std::mutex> held(world->lock);
+	auto next = world->pinned.upper_bound(p);
+	if (next == world->pinned.begin())
+		return false;
+	--next;
+	return at < static_cast<const unsigned char *>(next->first) + next->second;
+}
+
+/* Memory that is not pinned goes through cudart's own: what is copied from it is taken at once, what
+ * is copied to it is there on return. */
 cudaError_t cudaMemcpyAsync(
 	void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t handle)
 {
@@ -195,7 +215,15 @@ cudaError_t cudaMemcpyAsync(
 		return cudaSuccess;
 	if (!memory_kind_fits(to, from, bytes, kind))
 		return cudaErrorInvalidValue;
+	if (kind == cudaMemcpyHostToDevice && !memory_pinned(from)) {
+		const unsigned char *begin = static_cast<const unsigned char *>(from);
+		std::vector<unsigned char> taken(begin, begin + bytes);
+		stream_add(stream, [to, taken]() { memcpy(to, taken.data(), taken.size()); });
+		return cudaSuccess;
+	}
 	stream_add(stream, [=]() { memcpy(to, from, bytes); });
+	if (kind == cudaMemcpyDeviceToHost && !memory_pinned(to))
+		stream_wait(stream);
 	return cudaSuccess;
 }
 

@@ -9,6 +9,7 @@
 
 #if defined(OPS_CUDA)
 #include "workers/engine/cuda/cuda.h"
+#include <cuda_runtime.h>
 #endif
 
 #include <math.h>
@@ -30,10 +31,33 @@ static struct ops_allocation {
 } ops_allocations[OPS_ALLOCATIONS_MAX];
 static int ops_allocation_count;
 
+/* Memory for operations and for the test itself. */
+#if defined(OPS_CUDA)
+OPS_FN char *ops_memory(size_t bytes)
+{
+	void *p = NULL;
+	assert_int_equal(cudaMallocManaged(&p, bytes, cudaMemAttachGlobal), cudaSuccess);
+	return p;
+}
+OPS_FN void ops_memory_free(char *p)
+{
+	(void)cudaFree(p);
+}
+#else
+OPS_FN char *ops_memory(size_t bytes)
+{
+	return aligned_alloc(64, bytes);
+}
+OPS_FN void ops_memory_free(char *p)
+{
+	free(p);
+}
+#endif
+
 OPS_FN void *ops_alloc(size_t bytes)
 {
 	size_t whole = (bytes + OPS_GUARD_BYTES + 63) / 64 * 64;
-	char *p = aligned_alloc(64, whole);
+	char *p = ops_memory(whole);
 	assert_non_null(p);
 	assert_true(ops_allocation_count < OPS_ALLOCATIONS_MAX);
 	memset(p, 0, bytes);
@@ -71,7 +95,7 @@ OPS_FN int ops_teardown(void **state)
 	for (int i = 0; i < ops_allocation_count; i++) {
 		for (size_t k = 0; k < OPS_GUARD_BYTES; k++)
 			broken |= (unsigned char)ops_allocations[i].p[ops_allocations[i].bytes + k] != 0xa5;
-		free(ops_allocations[i].p);
+		ops_memory_free(ops_allocations[i].p);
 	}
 	if (broken)
 		print_error("bytes behind an array were overwritten\n");
@@ -276,6 +300,7 @@ OPS_FN void ops_run(void (*run)(void *arg), void *arg, struct ops_vec *const *ou
 	static const int threads[] = { 1, 2, 3, 7 };
 	char *before[16], *first[16];
 	int n = 0;
+	ops_settle(); /* each run has a device of its own */
 	for (; outs[n]; n++) {
 		size_t bytes = (size_t)(outs[n]->count * plan_type_bytes(outs[n]->type));
 		assert_true(n < 16);
