@@ -128,6 +128,7 @@ static void check_frozen(struct backend_norm d, struct operands *o)
 	d.dgain = d.dbias = NULL;
 	d.ws = (struct backend_workspace){ 0 };
 	run_backward(&d);
+	ops_settle();
 	assert_memory_equal(o->dx.p, want, bytes);
 }
 
