@@ -131,6 +131,7 @@ static void test_softmax(void **state)
 	softmax_case(5, 1, 0, 4);
 	softmax_case(100, 10, 0.1, 1);
 	softmax_case(30, 1009, 0, 30);
+	softmax_case(9, 5003, 0.1, 5);
 	for (int i = 0; i < 4; i++)
 		softmax_case(ops_pick(1, 40), ops_pick(2, 300), 0.05 * (double)ops_pick(0, 3), 5);
 }
@@ -250,6 +251,7 @@ static void test_shared(void **state)
 	shared_case(21, 77, 2, 0, 4);
 	shared_case(21, 7, 4, 0.1, 4);
 	shared_case(30, 1009, 3, 0, 30);
+	shared_case(9, 7001, 2, 0.1, 5);
 	shared_case(9, 4, 4, 0.1, 1);
 	for (int i = 0; i < 4; i++)
 		shared_case(ops_pick(1, 40), ops_pick(4, 300), ops_pick(1, 4), 0.1, 5);

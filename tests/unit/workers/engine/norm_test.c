@@ -213,6 +213,8 @@ static void test_shapes(void **state)
 		run_norm(70, 37, rms, true, 0);
 		run_norm(300, 100, rms, false, 0);
 		run_norm(1025, 64, rms, true, 0);
+		run_norm(5, 1201, rms, true, 0); /* wide rows: more than a warp's on a device */
+		run_norm(5, 3000, rms, false, 0);
 		for (int i = 0; i < 4; i++)
 			run_norm(ops_pick(1, 200), ops_pick(3, 150), rms, ops_pick(0, 1), 0);
 	}

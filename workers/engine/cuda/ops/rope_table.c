@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The table of angles that rope.cu reads: a row for each position, half a head of cosines, then of
- * sines. Computed here in double and put to the device, once, when an engine is made, so that both
- * devices turn by the same angles. Called through the backend's table. */
+ * sines. Computed here in double, once, when an engine is made, so that both devices turn by the
+ * same angles. Called through the backend's table. */
 #include "core/base/attr.h"
 #include "workers/engine/cuda/cuda.h"
 
@@ -9,6 +9,17 @@
 #include <stdlib.h>
 
 enum { ROPE_PUT_BYTES = 1024 * 1024 }; /* at a time, or one row */
+
+/* Waits: the rows change next. The table may lie wherever kernels can read. */
+static bool put_rows(float *table, const float *rows, int64_t bytes)
+{
+	cudaError_t rc = cudaMemcpyAsync(table, rows, (size_t)bytes, cudaMemcpyDefault, cuda_stream());
+	if (rc == cudaSuccess)
+		rc = cudaStreamSynchronize(cuda_stream());
+	if (rc != cudaSuccess)
+		cuda_failed(rc, "rope_table");
+	return rc == cudaSuccess;
+}
 
 void rope_table_cuda(int64_t t, int64_t head_size, double theta, float *table);
 
@@ -30,6 +41,7 @@ void rope_table_cuda(int64_t t, int64_t head_size, double theta, float *table)
 				rows[p * head_size + i] = (float)cos(angle);
 				rows[p * head_size + half + i] = (float)sin(angle);
 			}
-		cuda_put(table + first * head_size, rows, count * row_bytes);
+		if (!put_rows(table + first * head_size, rows, count * row_bytes))
+			return;
 	}
 }
