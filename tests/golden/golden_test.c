@@ -3,6 +3,7 @@
  * first step, losses and norms of ten steps, the weights after them. What is expected is float64
  * rounded to fp32 (make_golden.py): fp32 must be within 1e-5 of it, bf16 not much further away than
  * PyTorch's own bf16 was. usage: golden_test FOLDER_OF_CASES */
+#include "tests/support/backend.h"
 #include "tests/support/check.h"
 
 #include "core/base/file.h"
@@ -63,6 +64,16 @@ static void open_data(struct golden *g)
 	must(data_open(&g->spec, files, idx ? 2 : 1, "training_file", NULL, &g->data, &err), err);
 }
 
+/* A copy of a buffer, which may be a device's; the caller frees it. */
+static void *fetch(const struct engine *e, int buffer)
+{
+	int64_t bytes = e->plan->buffers[buffer].bytes;
+	void *copy = malloc((size_t)bytes);
+	assert_non_null(copy);
+	e->backend->get(e->ctx, copy, engine_buffer(e, buffer), bytes);
+	return copy;
+}
+
 static void load_init(struct golden *g)
 {
 	for (int i = 0; i < engine_tensor_count(g->engine); i++) {
@@ -106,7 +117,7 @@ static struct golden open_golden(const char *name, enum spec_precision precision
 static void start(struct golden *g)
 {
 	struct err err = { 0 };
-	must(engine_create(&g->spec, g->plan, engine_backend_cpu(g->plan->type), 1, &g->engine, &err),
+	must(engine_create(&g->spec, g->plan, test_backend(g->plan->type), 1, &g->engine, &err),
 		err);
 	must(engine_attach(g->engine, g->data, NULL, &err), err);
 	load_init(g);
@@ -201,7 +212,9 @@ static void check_logits(struct golden *g)
 		e->micro = e->micro_position = 0;
 		e->backend->enter(e->ctx);
 		engine_exec(e, 0, p->backward_begin);
-		e->backend->to_f32(count, engine_buffer(e, p->output), got);
+		void *raw = fetch(e, p->output);
+		e->backend->to_f32(count, raw, got);
+		free(raw);
 	}
 	compare(g, "logits", "", apart(got, want->data, count, 0), allowed(g, "logits"));
 	free(got);
@@ -219,11 +232,12 @@ static void check_gradients(struct golden *g)
 		const float *want = expected(g, "gradient.", param->name);
 		if (!want)
 			fail_msg("%s: no gradient of %s was recorded", g->name, param->name);
-		float *got = engine_buffer(g->engine, param->gradient);
+		float *got = fetch(g->engine, param->gradient);
 		for (int64_t k = 0; k < param->count; k++)
 			got[k] /= (float)scale;
 		compare(g, "gradient of", param->name, apart(got, want, param->count, SMALL_SHARE * total),
 			allowed(g, param->name));
+		free(got);
 		seen++;
 	}
 	assert_true(seen > 0);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "tests/unit/workers/engine/data_fixture.h"
+#include "tests/support/backend.h"
 #include "workers/engine/engine_private.h"
 
 FIXTURE_FN float *fixture_floats(int64_t count, uint64_t seed)
@@ -121,7 +122,7 @@ FIXTURE_FN void fixture_engine(struct fixture *f, int threads)
 {
 	struct err err = { 0 };
 	assert_ok(engine_create(
-		&f->spec, f->plan, engine_backend_cpu(f->plan->type), threads, &f->engine, &err));
+		&f->spec, f->plan, test_backend(f->plan->type), threads, &f->engine, &err));
 	assert_ok(engine_init_params(f->engine, &err));
 	assert_ok(engine_attach(f->engine, f->data, f->data, &err));
 }
