@@ -105,6 +105,7 @@ static void test_piece_ids(void **state)
 		int64_t first = pieces[k][0], rows = pieces[k][1];
 		int32_t *y = ops_alloc(COUNT * sizeof(int32_t));
 		ops->piece_ids(COUNT, first, rows, ids, y);
+		ops_settle();
 		for (int i = 0; i < COUNT; i++) {
 			bool own = ids[i] >= 0 && ids[i] >= first && ids[i] < first + rows;
 			assert_int_equal(y[i], own ? ids[i] - first : -1);
@@ -373,6 +374,8 @@ struct table {
 static const struct table table_shapes[] = {
 	{ 1, 1, 3, 1 }, { 5, 3, 4, 6 },
 	{ 300, 4, 19, PLAN_ROW_BLOCKS }, /* many look-ups of a row, a row in every block */
+	{ 2300, 1, 2, 2 },               /* all of them in two rows */
+	{ 1500, 3, 3, 70000 },           /* several blocks' worth, and as many digits as rows have */
 	{ 70, 2, 33, 5000 },             /* two digits */
 	{ 64, 5, 8, INT64_C(1) << 30 },  /* three */
 };
@@ -464,6 +467,7 @@ static void test_updates(void **state)
 		int64_t n = t.rows * t.d;
 		t.d_reduce.ret_square = &reduced;
 		ops->sparse_reduce(&t.d_reduce);
+		ops_settle();
 		struct ops_vec w = ops_random(PLAN_F32, n, 1), m = ops_random(PLAN_F32, n, 1);
 		struct ops_vec v = ops_random(PLAN_F32, n, 1), plain = ops_new(PLAN_F32, n);
 		for (int64_t i = 0; i < n; i++) {
