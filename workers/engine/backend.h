@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What a device must be able to do: one const struct of mandatory functions per backend and
  * activation type, one function for each operation of plan_op.h (which has the formulas). The
- * engine calls them with pointers into the device's memory, from its owner's thread only.
- *
- * A device may work behind its caller: operations run one after the other in the order of their
- * calls, and what they leave for the host (`double *ret`, and whether they failed) is there after
- * `finish`. */
+ * engine calls them with pointers into the device's memory, from its owner's thread only. */
 #pragma once
 
 #include "core/base/attr.h"
@@ -16,7 +12,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* `void *` are activations in the backend's type (act_type); gains, biases, statistics, losses and
+/* A device may work behind its caller: operations run one after the other in the order of their
+ * calls, and what they leave for the host (`double *ret`, and whether they failed) is there after
+ * `finish`.
+ *
+ * `void *` are activations in the backend's type (act_type); gains, biases, statistics, losses and
  * gradients of parameters are fp32; weights have the type said. Arithmetic is in fp32 (products of
  * bf16 values accumulate in fp32), or in double where a function likes. Row-major. Unless said, a
  * function cannot fail, overwrites its output, and gives the same bits for the same input whatever

@@ -37,8 +37,7 @@ static int map_memory(struct engine *e, struct err *err)
 	void *arena = NULL, *ahead = NULL;
 	int rc = e->backend->map(e->ctx, BACKEND_DEVICE, p->device_bytes, &arena, err);
 	if (!rc && p->total_bytes > p->device_bytes)
-		rc = e->backend->map(
-			e->ctx, BACKEND_HOST, p->total_bytes - p->device_bytes, &ahead, err);
+		rc = e->backend->map(e->ctx, BACKEND_HOST, p->total_bytes - p->device_bytes, &ahead, err);
 	e->arena = arena;
 	e->ahead = ahead;
 	return rc;

@@ -111,9 +111,9 @@ enum engine_tensor_kind {
 };
 
 /* A tensor, row-major; trained ones are the fp32 masters. Parameters come first, in the plan's
- * order, then the others. Names are unique. `data` is the engine's: what the tensor is now, readable
- * and writable until the next step, engine_init_params or engine_tensors_refresh. Whoever writes
- * through it calls engine_parameters_changed before that. */
+ * order, then the others. Names are unique. `data` is the engine's: what the tensor is now, to be
+ * read and written until the next step, engine_init_params or engine_tensors_refresh. Whoever
+ * writes through it calls engine_parameters_changed before that. */
 enum { ENGINE_TENSOR_NAME_MAX = PLAN_NAME_MAX + 32 };
 struct engine_tensor {
 	char name[ENGINE_TENSOR_NAME_MAX];

@@ -28,10 +28,9 @@ static void keep_scores(struct engine *e, int64_t count, struct totals *t)
 {
 	const struct plan *p = e->plan;
 	float *scores = e->scratch, *labels = scores + p->micro_batch, *raw = labels + p->micro_batch;
-	e->backend->get(e->ctx, labels, engine_buffer(e, p->inputs.labels),
-		count * (int64_t)sizeof(*labels));
 	e->backend->get(
-		e->ctx, raw, engine_buffer(e, p->output), count * plan_type_bytes(p->type));
+		e->ctx, labels, engine_buffer(e, p->inputs.labels), count * (int64_t)sizeof(*labels));
+	e->backend->get(e->ctx, raw, engine_buffer(e, p->output), count * plan_type_bytes(p->type));
 	e->backend->to_f32(count, raw, scores);
 	for (int64_t i = 0; i < count; i++)
 		if (!isnan(labels[i]))

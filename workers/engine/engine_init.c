@@ -58,8 +58,7 @@ static void draw(const struct engine *e, const struct plan_param *p,
 		}
 }
 
-static void fill(
-	const struct engine *e, const struct engine_piece *piece, char *to, float value)
+static void fill(const struct engine *e, const struct engine_piece *piece, char *to, float value)
 {
 	enum plan_type type = e->plan->buffers[piece->buffer].type;
 	float x[ENGINE_DRAW_BLOCK];

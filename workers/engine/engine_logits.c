@@ -23,8 +23,8 @@ static void put_sequence(struct engine *e, const int32_t *tokens, int64_t count)
 }
 
 /* y[V] = w[V, C] x: in fp32 whatever the type of w. */
-static void project(const struct engine *e, const struct plan_param *head, const char *w,
-	const float *x, float *y)
+static void project(
+	const struct engine *e, const struct plan_param *head, const char *w, const float *x, float *y)
 {
 	enum { PIECE = 512 };
 	const enum plan_type type = e->plan->buffers[head->weight].type;
@@ -48,8 +48,8 @@ static void project(const struct engine *e, const struct plan_param *head, const
 }
 
 /* The head's weights are brought for each call where the device's memory is apart. */
-static int say(struct engine *e, const struct plan_param *head, const float *x, float *ret,
-	struct err *err)
+static int say(
+	struct engine *e, const struct plan_param *head, const float *x, float *ret, struct err *err)
 {
 	const struct plan_buffer *b = &e->plan->buffers[head->weight];
 	const char *w = engine_buffer(e, head->weight);

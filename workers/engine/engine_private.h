@@ -80,7 +80,7 @@ struct engine {
 	int square_count;
 	char *host; /* of a device apart: the host's copies (engine_host.c) */
 	struct data_batch host_batch;
-	struct err failure;        /* of a call between ranks: nothing runs any more; code 0 = none */
+	struct err failure; /* of a call between ranks: nothing runs any more; code 0 = none */
 	engine_trace_fn trace;
 	void *trace_ctx;
 

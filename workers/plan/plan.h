@@ -223,7 +223,7 @@ struct plan {
 	int64_t flat_count;      /* elements of the flat ranges, with alignment */
 	/* sum of the buffers of each kind (they may share bytes) */
 	int64_t kind_bytes[PLAN_KIND_COUNT];
-	int64_t total_bytes;             /* of the arena: exact */
+	int64_t total_bytes; /* of the arena: exact */
 	/* Of them, [0, device_bytes) are the device's. Behind them lies what the host writes and the
 	 * device only copies from: what is read ahead. */
 	int64_t device_bytes;

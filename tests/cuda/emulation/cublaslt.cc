@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * A stand-in of the part of cuBLASLt that workers/engine/cuda calls, under its real names: plain
- * products on the stream's thread, with sums in fp32. It refuses what the library's header and
- * documentation refuse, and ends the process where a device would read or write what nobody meant:
- * pointers less aligned than was said, a workspace too small. A product fills its workspace with
- * poison. Half of the seeds know a bias in fp32 for an output in 16 bits, which the header excludes
- * and libraries are free to have. */
+ * products on the stream's thread, with sums in fp32. */
 #include "tests/cuda/emulation/emulation.h"
 #include "tests/cuda/emulation/report.h"
+
+/* It refuses what the library's header and documentation refuse, and ends the process where a
+ * device would read or write what nobody meant: pointers less aligned than was said, a workspace
+ * too small. A product fills its workspace with poison. Half of the seeds know a bias in fp32 for
+ * an output in 16 bits, which the header excludes and libraries are free to have. */
 
 #include <cublasLt.h>
 #include <cuda_bf16.h>
@@ -296,20 +297,27 @@ static std::vector<float> unpack(
 	return v;
 }
 
+enum { RUN = 64 }; /* terms added up before they join the sum: a device's tiles do so */
+
 static void multiply(const struct lt_product *p, int64_t batch)
 {
 	uint64_t rows = p->d.rows;
 	std::vector<float> a = unpack(&p->a, p->desc.a != CUBLAS_OP_N, p->a_data, batch);
 	std::vector<float> b = unpack(&p->b, p->desc.b != CUBLAS_OP_N, p->b_data, batch);
-	std::vector<float> sums(rows);
+	std::vector<float> sums(rows), run(rows);
 	int bias_type = p->desc.bias_type < 0 ? (int)p->d.type : p->desc.bias_type;
 	for (uint64_t j = 0; j < p->d.columns; j++) {
 		std::fill(sums.begin(), sums.end(), 0.0f);
-		for (uint64_t k = 0; k < p->depth; k++) {
-			float x = b[j * p->depth + k];
-			const float *column = &a[k * rows];
+		for (uint64_t first = 0; first < p->depth; first += RUN) {
+			std::fill(run.begin(), run.end(), 0.0f);
+			for (uint64_t k = first; k < p->depth && k < first + RUN; k++) {
+				float x = b[j * p->depth + k];
+				const float *column = &a[k * rows];
+				for (uint64_t i = 0; i < rows; i++)
+					run[i] += column[i] * x;
+			}
 			for (uint64_t i = 0; i < rows; i++)
-				sums[i] += column[i] * x;
+				sums[i] += run[i];
 		}
 		for (uint64_t i = 0; i < rows; i++) {
 			int64_t c = batch * p->c.batch_stride + (int64_t)j * p->c.ld + (int64_t)i;

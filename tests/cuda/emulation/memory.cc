@@ -203,8 +203,8 @@ static bool memory_pinned(const void *p)
 	return at < static_cast<const unsigned char *>(next->first) + next->second;
 }
 
-/* Memory that is not pinned goes through cudart's own: what is copied from it is taken at once, what
- * is copied to it is there on return. */
+/* Memory that is not pinned goes through cudart's own: what is copied from it is taken at once,
+ * what is copied to it is there on return. */
 cudaError_t cudaMemcpyAsync(
 	void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t handle)
 {

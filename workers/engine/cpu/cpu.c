@@ -83,9 +83,7 @@ int cpu_finish(struct backend_ctx *ctx, struct err *err)
 	return 0;
 }
 
-void cpu_put_wait(struct backend_ctx *ctx)
-{
-}
+void cpu_put_wait(struct backend_ctx *ctx) {}
 
 void cpu_copy(struct backend_ctx *ctx, void *to, const void *from, int64_t bytes)
 {
@@ -110,8 +108,8 @@ static int populate(char *mem, int64_t bytes)
 
 /* One mapping with huge pages: first touch of small pages costs more than the arithmetic. It begins
  * where a huge page may; what lies before and behind is never touched. */
-int cpu_memory_map(struct backend_ctx *ctx, enum backend_memory where, int64_t bytes, void **ret,
-	struct err *err)
+int cpu_memory_map(
+	struct backend_ctx *ctx, enum backend_memory where, int64_t bytes, void **ret, struct err *err)
 {
 	size_t want = (size_t)bytes + HUGE_PAGE;
 	char *mem = mmap(

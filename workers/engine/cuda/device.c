@@ -31,8 +31,8 @@ static _Thread_local struct backend_ctx *current;
 
 static int failed(cudaError_t rc, int code, const char *what, struct err *err)
 {
-	return err_set(err, code, NULL, "%s: %s (%s)", what, cudaGetErrorString(rc),
-		cudaGetErrorName(rc));
+	return err_set(
+		err, code, NULL, "%s: %s (%s)", what, cudaGetErrorString(rc), cudaGetErrorName(rc));
 }
 
 static void keep(struct backend_ctx *ctx, cudaError_t rc, const char *what)
@@ -67,7 +67,8 @@ int cuda_multiprocessors(void)
 	return current->multiprocessors;
 }
 
-/* ------------------------------------------------------------------------------------ the device */
+/* ------------------------------------------------------------------------------------ the device
+ */
 
 static int open_device(struct backend_ctx *ctx, struct err *err)
 {
@@ -103,7 +104,7 @@ static int open_stream(struct backend_ctx *ctx, struct err *err)
 		rc = cudaEventCreateWithFlags(&ctx->put, cudaEventDisableTiming);
 	if (rc == cudaSuccess)
 		rc = cudaHostAlloc(
-			&results, (CUDA_RESULTS_MAX + 1) * sizeof(double), cudaHostAllocDefault);
+			&results, (CUDA_RESULTS_MAX + 1) * sizeof(*ctx->results), cudaHostAllocDefault);
 	ctx->results = results;
 	return rc == cudaSuccess ? 0 : failed(rc, ERR_UNAVAILABLE, "the CUDA device", err);
 }
@@ -185,13 +186,13 @@ double *cuda_result(double *ret)
 
 /* --------------------------------------------------------------------------------------- memory */
 
-int cuda_map(struct backend_ctx *ctx, enum backend_memory where, int64_t bytes, void **ret,
-	struct err *err)
+int cuda_map(
+	struct backend_ctx *ctx, enum backend_memory where, int64_t bytes, void **ret, struct err *err)
 {
 	void *data = NULL;
-	cudaError_t rc = where == BACKEND_DEVICE ? cudaMalloc(&data, (size_t)bytes)
-											 : cudaHostAlloc(&data, (size_t)bytes,
-												   cudaHostAllocDefault);
+	cudaError_t rc = where == BACKEND_DEVICE
+		? cudaMalloc(&data, (size_t)bytes)
+		: cudaHostAlloc(&data, (size_t)bytes, cudaHostAllocDefault);
 	if (rc != cudaSuccess) {
 		(void)cudaGetLastError(); /* said here, and not by the next launch */
 		return err_set(err, ERR_NO_MEMORY, NULL, "%s refused %lld bytes: %s",
@@ -215,8 +216,7 @@ int64_t cuda_memory_bytes(const struct backend_ctx *ctx)
 
 void cuda_put_of(struct backend_ctx *ctx, void *device, const void *host, int64_t bytes)
 {
-	keep(ctx,
-		cudaMemcpyAsync(device, host, (size_t)bytes, cudaMemcpyHostToDevice, ctx->stream),
+	keep(ctx, cudaMemcpyAsync(device, host, (size_t)bytes, cudaMemcpyHostToDevice, ctx->stream),
 		"copying to the device");
 	keep(ctx, cudaEventRecord(ctx->put, ctx->stream), "copying to the device");
 }
@@ -233,8 +233,7 @@ void cuda_put_wait(struct backend_ctx *ctx)
 
 void cuda_get(struct backend_ctx *ctx, void *host, const void *device, int64_t bytes)
 {
-	keep(ctx,
-		cudaMemcpyAsync(host, device, (size_t)bytes, cudaMemcpyDeviceToHost, ctx->stream),
+	keep(ctx, cudaMemcpyAsync(host, device, (size_t)bytes, cudaMemcpyDeviceToHost, ctx->stream),
 		"copying from the device");
 	keep(ctx, cudaStreamSynchronize(ctx->stream), "the CUDA device");
 	if (ctx->failure.code < 0)

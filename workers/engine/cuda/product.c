@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Products with what follows them (product.h). Three ways, of which the first that gives the right
- * rounding is taken:
- *	whole     cuBLASLt does all of it: bias, and a residual as its C;
- *	in place  the product in C's type first, where what follows starts from the rounded value or
- *	          does not round again;
- *	parts     sums in fp32 in the workspace, a part of C at a time. */
+ * Products with what follows them. Called by cuda/ops/linear.c, conv.c and classifier.cu. */
 #include "workers/engine/cuda/product.h"
 
 #include "workers/engine/cuda/cuda.h"
 #include "workers/engine/cuda/epilogue.h"
+
+/* Three ways, of which the first that gives the right rounding is taken:
+ *	whole     cuBLASLt does all of it: bias, and a residual as its C;
+ *	in place  the product in C's type first, where what follows starts from the rounded value or
+ *	          does not round again;
+ *	parts     sums in fp32 in the workspace, a part of C at a time. */
 
 enum { PART_UNIT = 8, REST = 4 /* parts leave a quarter of the workspace to products */ };
 

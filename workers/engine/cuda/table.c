@@ -8,20 +8,61 @@
 #include <pthread.h>
 
 /* Functions of backend.h that know activations; each is exported for every type (CUDA_EXPORT). */
-#define TYPED(X, t)                                                                           \
-	X(cast, t) X(linear, t) X(linear_backward_data, t) X(linear_backward_weight, t) X(conv, t) \
-	X(conv_backward_data, t) X(conv_backward_weight, t) X(classifier, t) X(embedding, t)       \
-	X(embedding_backward, t) X(layernorm, t) X(layernorm_backward, t) X(rmsnorm, t)            \
-	X(rmsnorm_backward, t) X(batchnorm, t) X(batchnorm_backward, t) X(rope, t) X(attention, t) \
-	X(attention_backward, t) X(gelu, t) X(swiglu, t) X(swiglu_backward, t) X(relu_backward, t) \
-	X(add, t) X(dropout, t) X(maxpool, t) X(maxpool_backward, t) X(avgpool, t)                 \
-	X(avgpool_backward, t) X(embedding_bag, t) X(interaction, t) X(interaction_backward, t)    \
-	X(sparse_store, t) X(piece_gather, t) X(piece_spread, t) X(softmax_xent, t)                \
-	X(xent_statistics, t) X(xent_shared, t) X(mse, t) X(bce, t) X(adamw, t) X(sgd, t)
+#define TYPED(X, t)              \
+	X(cast, t)                   \
+	X(linear, t)                 \
+	X(linear_backward_data, t)   \
+	X(linear_backward_weight, t) \
+	X(conv, t)                   \
+	X(conv_backward_data, t)     \
+	X(conv_backward_weight, t)   \
+	X(classifier, t)             \
+	X(embedding, t)              \
+	X(embedding_backward, t)     \
+	X(layernorm, t)              \
+	X(layernorm_backward, t)     \
+	X(rmsnorm, t)                \
+	X(rmsnorm_backward, t)       \
+	X(batchnorm, t)              \
+	X(batchnorm_backward, t)     \
+	X(rope, t)                   \
+	X(attention, t)              \
+	X(attention_backward, t)     \
+	X(gelu, t)                   \
+	X(swiglu, t)                 \
+	X(swiglu_backward, t)        \
+	X(relu_backward, t)          \
+	X(add, t)                    \
+	X(dropout, t)                \
+	X(maxpool, t)                \
+	X(maxpool_backward, t)       \
+	X(avgpool, t)                \
+	X(avgpool_backward, t)       \
+	X(embedding_bag, t)          \
+	X(interaction, t)            \
+	X(interaction_backward, t)   \
+	X(sparse_store, t)           \
+	X(piece_gather, t)           \
+	X(piece_spread, t)           \
+	X(softmax_xent, t)           \
+	X(xent_statistics, t)        \
+	X(xent_shared, t)            \
+	X(mse, t)                    \
+	X(bce, t)                    \
+	X(adamw, t)                  \
+	X(sgd, t)
 /* Those over fp32 and integers alone. */
-#define PLAIN(X)                                                                      \
-	X(rope_table) X(piece_ids) X(sum) X(square_sum) X(fill) X(sparse_reduce)          \
-	X(sparse_adamw) X(sparse_sgd) X(add_f32) X(average)
+#define PLAIN(X)     \
+	X(rope_table)    \
+	X(piece_ids)     \
+	X(sum)           \
+	X(square_sum)    \
+	X(fill)          \
+	X(sparse_reduce) \
+	X(sparse_adamw)  \
+	X(sparse_sgd)    \
+	X(add_f32)       \
+	X(average)
 
 #define TYPE_OF(name) __typeof__(*((struct backend *)0)->name)
 #define DECLARE_TYPED(name, t) extern TYPE_OF(name) name##_cuda_##t;
@@ -34,13 +75,12 @@ TYPED(DECLARE_TYPED, bf16)
 TYPED(DECLARE_TYPED, f16)
 PLAIN(DECLARE_PLAIN)
 
-#define TABLE(type_of_plan, t)                                                        \
-	{                                                                                 \
-		.name = "cuda", .act_type = (type_of_plan), .apart = true, .open = cuda_open, \
-		.close = cuda_close, .map = cuda_map, .memory_bytes = cuda_memory_bytes,      \
-		.enter = cuda_enter, .finish = cuda_finish, .put = cuda_put_of,               \
-		.put_wait = cuda_put_wait, .get = cuda_get, .copy = cuda_copy,                \
-		TYPED(SET_TYPED, t) PLAIN(SET_PLAIN)                                          \
+#define TABLE(type_of_plan, t)                                                                     \
+	{                                                                                              \
+		.name = "cuda", .act_type = (type_of_plan), .apart = true, .open = cuda_open,              \
+		.close = cuda_close, .map = cuda_map, .memory_bytes = cuda_memory_bytes,                   \
+		.enter = cuda_enter, .finish = cuda_finish, .put = cuda_put_of, .put_wait = cuda_put_wait, \
+		.get = cuda_get, .copy = cuda_copy, TYPED(SET_TYPED, t) PLAIN(SET_PLAIN)                   \
 	}
 
 static struct backend tables[] = {

@@ -2,8 +2,8 @@
  * What the engine's tests share: comparison, and an engine ready to step on small data. */
 #pragma once
 
-#include "tests/unit/workers/engine/data_fixture.h"
 #include "tests/support/backend.h"
+#include "tests/unit/workers/engine/data_fixture.h"
 #include "workers/engine/engine_private.h"
 
 FIXTURE_FN float *fixture_floats(int64_t count, uint64_t seed)
@@ -121,8 +121,8 @@ FIXTURE_FN void fixture_files(struct fixture *f)
 FIXTURE_FN void fixture_engine(struct fixture *f, int threads)
 {
 	struct err err = { 0 };
-	assert_ok(engine_create(
-		&f->spec, f->plan, test_backend(f->plan->type), threads, &f->engine, &err));
+	assert_ok(
+		engine_create(&f->spec, f->plan, test_backend(f->plan->type), threads, &f->engine, &err));
 	assert_ok(engine_init_params(f->engine, &err));
 	assert_ok(engine_attach(f->engine, f->data, f->data, &err));
 }

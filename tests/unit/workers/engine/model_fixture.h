@@ -195,6 +195,7 @@ FIXTURE_FN void model_check(struct job_spec spec, model_loss_fn loss)
 			f.data, data_sample_at(samples, (uint64_t)spec.seed, spec.data.shuffle, 5 + i));
 	double sum = fixture_micro(f.engine, 0, 1.0f / (float)valid);
 	engine_exec(f.engine, f.plan->optimize_begin, f.engine->update_begin);
+	engine_finish(f.engine);
 	model_check_inputs(&f, 5);
 	struct model m = model_copy(f.engine);
 	double expected = loss(&m);
