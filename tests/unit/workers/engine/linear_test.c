@@ -4,6 +4,7 @@
  * and of any type, rows wider than what is read or written, little scratch. */
 #include "tests/unit/workers/engine/ops_fixture.h"
 #include "workers/engine/cpu/gemm.h"
+#include "workers/engine/engine.h"
 
 static const struct shape {
 	int64_t m, k, n;
@@ -206,7 +207,10 @@ static void check_gelu(struct forward *f)
 	ops->linear(&f->d);
 	ops_settle();
 	assert_memory_equal(f->y.v.p, first, bytes);
-	if (f->with_residual != NONE || f->s->ldy_more > 0)
+	/* The CPU's products are of the processor's best instruction set whatever the table's, and only
+	 * the best table is used with them. */
+	bool of_one_make = ops->apart || ops == engine_backend_cpu(ops_type);
+	if (!of_one_make || f->with_residual != NONE || f->s->ldy_more > 0)
 		return;
 	ops->gelu(f->y.v.count, f->pre.v.p, f->y.v.p);
 	ops_settle();
