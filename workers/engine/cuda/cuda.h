@@ -29,7 +29,8 @@ int cuda_multiprocessors(void);
  * there are CUDA_RESULTS_MAX between two calls of finish; one more is a failure of the device. */
 enum { CUDA_RESULTS_MAX = 4096 };
 double *cuda_result(double *ret);
-/* Copies host values to the device in the order of operations; the values may change at once. */
+/* Copies host values, which are not in BACKEND_HOST's memory, to the device in the order of
+ * operations; the values may change at once. */
 void cuda_put(void *device, const void *host, int64_t bytes);
 
 /* ---------------------------------------------------------------------------------- operations */
