@@ -30,7 +30,9 @@ def readable(names):
         ["c++filt", "--no-params", *names], check=True, capture_output=True, text=True
     ).stdout.splitlines()
     return {
-        name: re.sub(r"__nv_bfloat16", "bf16", re.sub(r"__half\b", "fp16", text)).removeprefix("void ")
+        name: re.sub(r"__nv_bfloat16", "bf16", re.sub(r"__half\b", "fp16", text)).removeprefix(
+            "void "
+        )
         for name, text in zip(names, out)
     }
 
@@ -65,7 +67,9 @@ def main():
     for name in sorted(table, key=words.get):
         rows = [table[name].get(arch) for arch in ARCHS]
         registers = " | ".join(str(r[0]) if r else "-" for r in rows)
-        spills = " | ".join("-" if not r else "0" if r[2] == (0, 0) else f"{r[2][0]}, {r[2][1]}" for r in rows)
+        spills = " | ".join(
+            "-" if not r else "0" if r[2] == (0, 0) else f"{r[2][0]}, {r[2][1]}" for r in rows
+        )
         print(f"| `{words[name]}` | {registers} | {max(r[1] for r in rows if r)} | {spills} |")
 
 
