@@ -134,21 +134,7 @@ static int enqueue(struct comm *c, enum comm_op op, const struct comm_args *a, i
 	return rc;
 }
 
-#define OP(function, op)                                                                 \
-	static int function(                                                                 \
-		struct comm *c, const struct comm_args *a, int64_t *ret_ticket, struct err *err) \
-	{                                                                                    \
-		return enqueue(c, op, a, ret_ticket, err);                                       \
-	}
-OP(nccl_all_reduce, COMM_ALL_REDUCE)
-OP(nccl_reduce_scatter, COMM_REDUCE_SCATTER)
-OP(nccl_all_gather, COMM_ALL_GATHER)
-OP(nccl_broadcast, COMM_BROADCAST)
-OP(nccl_all_to_all, COMM_ALL_TO_ALL)
-OP(nccl_send, COMM_SEND)
-OP(nccl_recv, COMM_RECV)
-OP(nccl_barrier, COMM_BARRIER)
-#undef OP
+COMM_ENQUEUE(nccl, enqueue)
 
 static int check_ticket(const struct comm_nccl *n, int64_t ticket, struct err *err)
 {
@@ -358,14 +344,7 @@ static int start_thread(struct comm_nccl *n, struct err *err)
 static struct comm_nccl *create(const struct comm_options *o)
 {
 	static const struct comm_ops ops = {
-		.all_reduce = nccl_all_reduce,
-		.reduce_scatter = nccl_reduce_scatter,
-		.all_gather = nccl_all_gather,
-		.broadcast = nccl_broadcast,
-		.all_to_all = nccl_all_to_all,
-		.send = nccl_send,
-		.recv = nccl_recv,
-		.barrier = nccl_barrier,
+		COMM_ENQUEUE_OPS(nccl),
 		.test = nccl_test,
 		.wait = nccl_wait,
 		.abort = nccl_abort,

@@ -48,21 +48,7 @@ static int run(struct comm *c, enum comm_op op, const struct comm_args *a, int64
 	return rc;
 }
 
-#define OP(function, op)                                                                 \
-	static int function(                                                                 \
-		struct comm *c, const struct comm_args *a, int64_t *ret_ticket, struct err *err) \
-	{                                                                                    \
-		return run(c, op, a, ret_ticket, err);                                           \
-	}
-OP(none_all_reduce, COMM_ALL_REDUCE)
-OP(none_reduce_scatter, COMM_REDUCE_SCATTER)
-OP(none_all_gather, COMM_ALL_GATHER)
-OP(none_broadcast, COMM_BROADCAST)
-OP(none_all_to_all, COMM_ALL_TO_ALL)
-OP(none_send, COMM_SEND)
-OP(none_recv, COMM_RECV)
-OP(none_barrier, COMM_BARRIER)
-#undef OP
+COMM_ENQUEUE(none, run)
 
 /* A copy on the device that is under way counts as done: no rank is waited for. */
 static int none_test(struct comm *c, int64_t ticket, bool *ret_done, struct err *err)
@@ -112,14 +98,7 @@ static void none_close(struct comm *c)
 int comm_none_open(const struct comm_options *o, struct comm **ret, struct err *err)
 {
 	static const struct comm_ops ops = {
-		.all_reduce = none_all_reduce,
-		.reduce_scatter = none_reduce_scatter,
-		.all_gather = none_all_gather,
-		.broadcast = none_broadcast,
-		.all_to_all = none_all_to_all,
-		.send = none_send,
-		.recv = none_recv,
-		.barrier = none_barrier,
+		COMM_ENQUEUE_OPS(none),
 		.test = none_test,
 		.wait = none_wait,
 		.abort = none_abort,

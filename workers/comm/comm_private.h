@@ -14,6 +14,29 @@ int comm_args_check(
 /* The reason of an abort, as the group's failure. */
 int comm_aborted(const struct comm *c, const char *reason, struct err *err);
 
+/* The functions of comm_ops that enqueue, each of which is run(c, op, a, ret_ticket, err) with its
+ * operation; and their places in the struct. */
+#define COMM_ENQUEUE_ONE(name, run, op)                                                  \
+	static int name(                                                                     \
+		struct comm *c, const struct comm_args *a, int64_t *ret_ticket, struct err *err) \
+	{                                                                                    \
+		return run(c, op, a, ret_ticket, err);                                           \
+	}
+#define COMM_ENQUEUE(prefix, run)                                       \
+	COMM_ENQUEUE_ONE(prefix##_all_reduce, run, COMM_ALL_REDUCE)         \
+	COMM_ENQUEUE_ONE(prefix##_reduce_scatter, run, COMM_REDUCE_SCATTER) \
+	COMM_ENQUEUE_ONE(prefix##_all_gather, run, COMM_ALL_GATHER)         \
+	COMM_ENQUEUE_ONE(prefix##_broadcast, run, COMM_BROADCAST)           \
+	COMM_ENQUEUE_ONE(prefix##_all_to_all, run, COMM_ALL_TO_ALL)         \
+	COMM_ENQUEUE_ONE(prefix##_send, run, COMM_SEND)                     \
+	COMM_ENQUEUE_ONE(prefix##_recv, run, COMM_RECV)                     \
+	COMM_ENQUEUE_ONE(prefix##_barrier, run, COMM_BARRIER)
+#define COMM_ENQUEUE_OPS(prefix)                                                     \
+	.all_reduce = prefix##_all_reduce, .reduce_scatter = prefix##_reduce_scatter,    \
+	.all_gather = prefix##_all_gather, .broadcast = prefix##_broadcast,              \
+	.all_to_all = prefix##_all_to_all, .send = prefix##_send, .recv = prefix##_recv, \
+	.barrier = prefix##_barrier
+
 /* For comm_ops, where memory is not registered. */
 int comm_enroll_nothing(struct comm *c, void *data, int64_t bytes, struct err *err) must_check;
 

@@ -261,21 +261,13 @@ static int enqueue(struct comm *c, enum comm_op op, bool compares, const struct 
 	return rc;
 }
 
-#define OP(function, op)                                                                 \
-	static int function(                                                                 \
-		struct comm *c, const struct comm_args *a, int64_t *ret_ticket, struct err *err) \
-	{                                                                                    \
-		return enqueue(c, op, false, a, ret_ticket, err);                                \
-	}
-OP(queue_all_reduce, COMM_ALL_REDUCE)
-OP(queue_reduce_scatter, COMM_REDUCE_SCATTER)
-OP(queue_all_gather, COMM_ALL_GATHER)
-OP(queue_broadcast, COMM_BROADCAST)
-OP(queue_all_to_all, COMM_ALL_TO_ALL)
-OP(queue_send, COMM_SEND)
-OP(queue_recv, COMM_RECV)
-OP(queue_barrier, COMM_BARRIER)
-#undef OP
+static int enqueue_call(struct comm *c, enum comm_op op, const struct comm_args *a,
+	int64_t *ret_ticket, struct err *err)
+{
+	return enqueue(c, op, false, a, ret_ticket, err);
+}
+
+COMM_ENQUEUE(queue, enqueue_call)
 
 static int check_ticket(struct comm_queue *q, int64_t ticket, struct err *err)
 {
@@ -408,14 +400,7 @@ int comm_queue_open(
 	const struct comm_options *o, struct comm_wire *wire, struct comm **ret, struct err *err)
 {
 	static const struct comm_ops ops = {
-		.all_reduce = queue_all_reduce,
-		.reduce_scatter = queue_reduce_scatter,
-		.all_gather = queue_all_gather,
-		.broadcast = queue_broadcast,
-		.all_to_all = queue_all_to_all,
-		.send = queue_send,
-		.recv = queue_recv,
-		.barrier = queue_barrier,
+		COMM_ENQUEUE_OPS(queue),
 		.test = queue_test,
 		.wait = queue_wait,
 		.abort = queue_abort,
