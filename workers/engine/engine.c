@@ -129,6 +129,12 @@ void engine_destroyp(struct engine **e)
 	*e = NULL;
 }
 
+void engine_finish(struct engine *e)
+{
+	struct err err = { 0 };
+	engine_exec_fail(e, e->backend->finish(e->ctx, &err), &err);
+}
+
 int engine_join(struct engine *e, struct mesh *mesh, struct err *err)
 {
 	const struct plan_mesh *plan = &e->plan->mesh, *place = &mesh->place;

@@ -64,6 +64,7 @@ static void fill(const struct engine *e, const struct engine_piece *piece, char 
 	float x[ENGINE_DRAW_BLOCK];
 	for (int i = 0; i < ENGINE_DRAW_BLOCK; i++)
 		x[i] = value;
+#pragma omp parallel for schedule(static)
 	for (int64_t begin = 0; begin < piece->count; begin += ENGINE_DRAW_BLOCK) {
 		int64_t left = piece->count - begin;
 		put(e, type, to + begin * plan_type_bytes(type),

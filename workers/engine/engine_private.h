@@ -110,7 +110,9 @@ static inline bool engine_is_language(const struct engine *e)
 	return e->plan->family == SPEC_GPT2 || e->plan->family == SPEC_LLAMA;
 }
 
-/* engine.c: the other ranks are there, and no call between ranks has failed. */
+/* engine.c: waits for the device; its failure is the engine's. */
+void engine_finish(struct engine *e);
+/* The other ranks are there, and no call between ranks has failed. */
 int engine_check_joined(const struct engine *e, struct err *err) must_check;
 
 /* engine_exec.c: the table, and running ops [begin, end). */
@@ -171,9 +173,7 @@ void engine_average_begin(struct engine *e);
 /* engine_step.c. One micro-batch of training: takes it from the loader, forward, backward;
  * gradients add up. The sum of its row losses is among e->numbers when the device has finished. */
 void engine_step_micro(struct engine *e, int64_t micro, float row_scale);
-/* Waits for the device; its failure is the engine's. */
-void engine_finish(struct engine *e);
-/* The same, and adds up what the parts of the gradient have given. */
+/* Waits for the device, and adds up what the parts of the gradient have given. */
 void engine_step_settle(struct engine *e);
 /* Copies the running statistics out, or back. */
 void engine_running_copy(struct engine *e, float *kept, bool back);

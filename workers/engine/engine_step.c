@@ -3,13 +3,6 @@
 #include "workers/engine/engine_private.h"
 
 #include <math.h>
-#include <string.h>
-
-void engine_finish(struct engine *e)
-{
-	struct err err = { 0 };
-	engine_exec_fail(e, e->backend->finish(e->ctx, &err), &err);
-}
 
 void engine_step_settle(struct engine *e)
 {
