@@ -86,18 +86,43 @@ static struct cuda_patches patches_of_input(const struct backend_conv *d, enum p
 		.image = d->x };
 }
 
-static struct cuda_patches_weights weights_of(const struct backend_conv *d, enum plan_type type)
+/* p with the rows of its A as they are patched together, as many at a time as there is room for.
+ * order puts the weights as patches want them. */
+static void multiply_patches(const struct backend_conv *d, struct cuda_product p,
+	const struct cuda_patches *patches,
+	void (*order)(const struct cuda_patches_weights *w, void *to))
 {
-	return (struct cuda_patches_weights){
-		.type = type, .out = d->out, .in = d->in, .taps = d->kernel * d->kernel, .weight = d->weight
-	};
+	int64_t size = plan_type_bytes(p.type), rows = p.m;
+	struct cuda_patches_weights weights = { .type = p.type,
+		.out = d->out,
+		.in = d->in,
+		.taps = d->kernel * d->kernel,
+		.weight = d->weight };
+	struct room room = room_of(d, d->kernel > 1 ? p.n * p.k * size : 0, p.k * size);
+	if (room.pixels == 0)
+		return;
+	if (d->kernel > 1) { /* otherwise the orders are the same */
+		order(&weights, room.weights);
+		p.b.base = room.weights;
+	}
+	p.a = matrix(p.type, room.patches, p.k, false);
+	p.ws = room.rest;
+	void *const c = p.c;
+	for (int64_t i = 0; i < rows; i += room.pixels) {
+		p.m = least(room.pixels, rows - i);
+		p.c = (void *)at(c, i * p.n, p.type);
+		p.residual = p.residual ? p.c : NULL; /* which is what is added to */
+		cuda_patches_gather(patches, i, p.m, room.patches);
+		cuda_product(&p);
+	}
 }
 
 static void conv(const struct backend_conv *d, enum plan_type type)
 {
 	assert(d->w_type == type);
-	int64_t depth = d->in * d->kernel * d->kernel, pixels = out_pixels(d);
-	struct cuda_product p = { .m = pixels,
+	struct cuda_patches patches = patches_of_input(d, type);
+	int64_t depth = d->in * d->kernel * d->kernel;
+	struct cuda_product p = { .m = out_pixels(d),
 		.n = d->out,
 		.k = depth,
 		.a = matrix(type, d->x, d->in, false),
@@ -109,50 +134,16 @@ static void conv(const struct backend_conv *d, enum plan_type type)
 		.bias = d->bias,
 		.act = d->act,
 		.ws = d->ws };
-	if (pointwise(d)) {
+	if (pointwise(d))
 		cuda_product(&p);
-		return;
-	}
-	struct cuda_patches patches = patches_of_input(d, type);
-	struct cuda_patches_weights weights = weights_of(d, type);
-	int64_t size = plan_type_bytes(type);
-	struct room room = room_of(d, d->kernel > 1 ? d->out * depth * size : 0, depth * size);
-	if (room.pixels == 0)
-		return;
-	if (d->kernel > 1) {
-		cuda_patches_forward_weights(&weights, room.weights);
-		p.b.base = room.weights;
-	}
-	p.a = matrix(type, room.patches, depth, false);
-	p.ws = room.rest;
-	for (int64_t i = 0; i < pixels; i += room.pixels) {
-		p.m = least(room.pixels, pixels - i);
-		p.c = (void *)at(d->y, i * d->out, type);
-		cuda_patches_gather(&patches, i, p.m, room.patches);
-		cuda_product(&p);
-	}
+	else
+		multiply_patches(d, p, &patches, cuda_patches_forward_weights);
 }
 
 /* Strides above 1 multiply with zeros: stride^2 times the work. */
 static void conv_backward_data(const struct backend_conv *d, enum plan_type type)
 {
 	assert(d->w_type == type);
-	int64_t depth = d->out * d->kernel * d->kernel, pixels = d->n * d->h * d->w;
-	struct cuda_product p = { .m = pixels,
-		.n = d->in,
-		.k = depth,
-		.a = matrix(type, d->dy, d->out, false),
-		.b = matrix(type, d->weight, d->in, false),
-		.alpha = 1,
-		.type = type,
-		.c = d->dx,
-		.c_stride = d->in,
-		.residual = d->accumulate ? d->dx : NULL,
-		.ws = d->ws };
-	if (pointwise(d)) {
-		cuda_product(&p);
-		return;
-	}
 	struct cuda_patches patches = { .type = type,
 		.h = out_size(d, d->h),
 		.w = out_size(d, d->w),
@@ -165,24 +156,21 @@ static void conv_backward_data(const struct backend_conv *d, enum plan_type type
 		.origin = d->pad,
 		.tap_step = -1,
 		.image = d->dy };
-	struct cuda_patches_weights weights = weights_of(d, type);
-	int64_t size = plan_type_bytes(type);
-	struct room room = room_of(d, d->kernel > 1 ? d->in * depth * size : 0, depth * size);
-	if (room.pixels == 0)
-		return;
-	if (d->kernel > 1) {
-		cuda_patches_backward_weights(&weights, room.weights);
-		p.b.base = room.weights;
-	}
-	p.a = matrix(type, room.patches, depth, false);
-	p.ws = room.rest;
-	for (int64_t i = 0; i < pixels; i += room.pixels) {
-		p.m = least(room.pixels, pixels - i);
-		p.c = (void *)at(d->dx, i * d->in, type);
-		p.residual = d->accumulate ? p.c : NULL;
-		cuda_patches_gather(&patches, i, p.m, room.patches);
+	struct cuda_product p = { .m = d->n * d->h * d->w,
+		.n = d->in,
+		.k = d->out * d->kernel * d->kernel,
+		.a = matrix(type, d->dy, d->out, false),
+		.b = matrix(type, d->weight, d->in, false),
+		.alpha = 1,
+		.type = type,
+		.c = d->dx,
+		.c_stride = d->in,
+		.residual = d->accumulate ? d->dx : NULL,
+		.ws = d->ws };
+	if (pointwise(d))
 		cuda_product(&p);
-	}
+	else
+		multiply_patches(d, p, &patches, cuda_patches_backward_weights);
 }
 
 /* dw[out][tap][in] = dy' patches, summed over the pixels of one part after the other in fp32. */
