@@ -10,17 +10,6 @@
 
 enum { ROPE_PUT_BYTES = 1024 * 1024 }; /* at a time, or one row */
 
-/* Waits: the rows change next. The table may lie wherever kernels can read. */
-static bool put_rows(float *table, const float *rows, int64_t bytes)
-{
-	cudaError_t rc = cudaMemcpyAsync(table, rows, (size_t)bytes, cudaMemcpyDefault, cuda_stream());
-	if (rc == cudaSuccess)
-		rc = cudaStreamSynchronize(cuda_stream());
-	if (rc != cudaSuccess)
-		cuda_failed(rc, "rope_table");
-	return rc == cudaSuccess;
-}
-
 void rope_table_cuda(int64_t t, int64_t head_size, double theta, float *table);
 
 void rope_table_cuda(int64_t t, int64_t head_size, double theta, float *table)
@@ -41,7 +30,6 @@ void rope_table_cuda(int64_t t, int64_t head_size, double theta, float *table)
 				rows[p * head_size + i] = (float)cos(angle);
 				rows[p * head_size + half + i] = (float)sin(angle);
 			}
-		if (!put_rows(table + first * head_size, rows, count * row_bytes))
-			return;
+		cuda_put(table + first * head_size, rows, count * row_bytes);
 	}
 }
