@@ -13,7 +13,7 @@ FUNCTION_LINES_MAX = 70
 COLUMNS_MAX = 100
 TAB = 4
 COMMENT_LINES_MAX = 6  # the SPDX line and five more
-C = (".c", ".cc", ".h")
+C = (".c", ".cc", ".cu", ".h")
 
 SKIPPED = re.compile(r"^(build[^/]*|var|\.git|\.cache|node_modules|tests/lint/selftest)$")
 BANNED = re.compile(r"\b(strcpy|strcat|sprintf|vsprintf|gets|atoi|atol|atof|strtok)\s*\(")
