@@ -2,7 +2,7 @@
  * What every kernel file of cuda/ops includes: launches, shared memory, activation types,
  * 16-byte packs, reductions of a warp and of a block. Kernels are compiled by nvcc for devices, and
  * unchanged by the host's C++ compiler with tests/cuda/emulation, which brings the three macros of
- * CUDA_EMULATION and the built-in names; only this file knows the difference. */
+ * CUDA_EMULATION and the built-in names; only this file and mma.h know the difference. */
 #pragma once
 
 #include "workers/engine/cuda/cuda.h"

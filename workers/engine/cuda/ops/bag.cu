@@ -30,12 +30,12 @@ template <typename T, int N> static __global__ void bag_kernel(struct bag_call<T
 			int64_t row = bag[k];
 			float x[N] = {};
 			if (row >= 0)
-				map_load<N>(c.weight + row * c.d + at.column * N, x);
+				values_load<N>(c.weight + row * c.d + at.column * N, x);
 #pragma unroll
 			for (int e = 0; e < N; e++)
 				sum[e] += x[e];
 		}
-		map_store<N>(c.z + (at.row * c.features + c.column) * c.d + at.column * N, sum);
+		values_store<N>(c.z + map_feature<N>(at, c.features, c.column, c.d), sum);
 	}
 }
 
@@ -44,8 +44,8 @@ template <typename T, int N> static __global__ void bag_store_kernel(struct bag_
 	for (int64_t i = grid_begin(); i < c.packs; i += grid_stride()) {
 		struct map_place at = map_place_of(i, c.width);
 		float x[N];
-		map_load<N>(c.dz + (at.row * c.features + c.column) * c.d + at.column * N, x);
-		map_store<N>(c.grads + i * N, x);
+		values_load<N>(c.dz + map_feature<N>(at, c.features, c.column, c.d), x);
+		values_store<N>(c.grads + i * N, x);
 	}
 	for (int64_t i = grid_begin(); i < c.count; i += grid_stride())
 		c.ids[i] = c.bags[i];
@@ -53,9 +53,8 @@ template <typename T, int N> static __global__ void bag_store_kernel(struct bag_
 
 template <typename T>
 static struct bag_call<T> bag_call_of(const struct backend_bag *d, bool packs) {
-	struct bag_call<T> c = {
-	};
-	c.width = packs ? d->d / map_count<T> : d->d;
+	bag_call<T> c = {};
+	c.width = packs ? d->d / cuda_pack<T>::count : d->d;
 	c.packs = d->samples * c.width;
 	c.lookups = d->lookups;
 	c.d = d->d;
@@ -74,7 +73,7 @@ static struct bag_call<T> bag_call_of(const struct backend_bag *d, bool packs) {
 template <typename T>
 static void embedding_bag(const struct backend_bag *d)
 {
-	constexpr int N = map_count<T>;
+	constexpr int N = cuda_pack<T>::count;
 	bool packs = d->d % N == 0 && pack_fits(d->weight) && pack_fits(d->z);
 	struct bag_call<T> c = bag_call_of<T>(d, packs);
 	if (packs)
@@ -85,7 +84,7 @@ static void embedding_bag(const struct backend_bag *d)
 
 template <typename T> static void sparse_store(const struct backend_bag *d)
 {
-	constexpr int N = map_count<T>;
+	constexpr int N = cuda_pack<T>::count;
 	bool packs = d->d % N == 0 && pack_fits(d->dz) && pack_fits(d->grads);
 	struct bag_call<T> c = bag_call_of<T>(d, packs);
 	unsigned grid = grid_of(c.packs > c.count ? c.packs : c.count, CUDA_THREADS);

@@ -67,15 +67,15 @@ static __device__ __forceinline__ float dropout_next(
 
 template <typename T> static __global__ void dropout_kernel(struct dropout_call<T> c)
 {
-	constexpr int N = map_count<T>;
+	constexpr int N = cuda_pack<T>::count;
 	for (int64_t i = grid_begin() * N; i < c.packed; i += grid_stride() * N) {
 		struct dropout_walk walk = dropout_begin(c, i);
 		float x[N];
-		map_load<N>(c.x + i, x);
+		values_load<N>(c.x + i, x);
 #pragma unroll
 		for (int k = 0; k < N; k++)
 			x[k] = dropout_next(c, &walk, x[k]);
-		map_store<N>(c.y + i, x);
+		values_store<N>(c.y + i, x);
 	}
 	for (int64_t i = c.packed + grid_begin(); i < c.count; i += grid_stride()) {
 		struct dropout_walk walk = dropout_begin(c, i);
@@ -85,14 +85,12 @@ template <typename T> static __global__ void dropout_kernel(struct dropout_call<
 
 template <typename T> static void dropout(const struct backend_dropout *d)
 {
-	constexpr int N = map_count<T>;
+	constexpr int N = cuda_pack<T>::count;
 	if (d->count <= 0 || (d->p == 0 && d->x == d->y))
 		return;
 	int64_t packed = pack_fits(d->x) && pack_fits(d->y) ? d->count / N * N : 0;
-	struct dropout_call<T> c = {
-		d->count, packed, d->cut, d->key, (uint32_t)((double)d->p * 4294967296.0),
-			1.0f / (1.0f - d->p), static_cast<const T *>(d->x), static_cast<T *>(d->y)
-	};
+	dropout_call<T> c = { d->count, packed, d->cut, d->key, (uint32_t)((double)d->p * 4294967296.0),
+		1.0f / (1.0f - d->p), static_cast<const T *>(d->x), static_cast<T *>(d->y) };
 	CUDA_LAUNCH((dropout_kernel<T>), grid_of(packed / N + (d->count - packed), CUDA_THREADS),
 		CUDA_THREADS, 0, c);
 }

@@ -3,6 +3,7 @@
  * output at a time where strides and pointers allow, otherwise one element. */
 #include "workers/engine/cuda/epilogue.h"
 #include "workers/engine/cuda/ops/act_math.h"
+#include "workers/engine/cuda/ops/map.h"
 
 /* NaN stays NaN: a broken run must show. */
 static __device__ __forceinline__ float relu_value(float x)
@@ -10,36 +11,10 @@ static __device__ __forceinline__ float relu_value(float x)
 	return x < 0.0f ? 0.0f : x;
 }
 
-/* COUNT neighbours of a type; with COUNT > 1 from a multiple of 16 bytes. */
-template <typename T, int COUNT> static __device__ __forceinline__ void load(const T *p, float *v)
-{
-	if constexpr (COUNT == 1) {
-		v[0] = act_float(p[0]);
-	} else {
-		for (int i = 0; i < COUNT; i += cuda_pack<T>::count) {
-			cuda_pack<T> x = pack_load(p + i);
-			for (int j = 0; j < cuda_pack<T>::count; j++)
-				v[i + j] = act_float(x.v[j]);
-		}
-	}
-}
-
-template <typename T, int COUNT> static __device__ __forceinline__ void store(T *p, const float *v)
-{
-	if constexpr (COUNT == 1) {
-		p[0] = act_round<T>(v[0]);
-	} else {
-		cuda_pack<T> x;
-		for (int j = 0; j < COUNT; j++)
-			x.v[j] = act_round<T>(v[j]);
-		pack_store(p, x);
-	}
-}
-
 /* Of COUNT neighbours: v becomes what is stored in y. */
 template <typename T, int COUNT>
 static __device__ __forceinline__ void finish(
-	const struct cuda_epilogue &e, int64_t at, int64_t column, float *v)
+	const struct cuda_epilogue &e, int64_t at, int64_t column, float (&v)[COUNT])
 {
 	float other[COUNT];
 	if (e.bias)
@@ -49,7 +24,7 @@ static __device__ __forceinline__ void finish(
 		for (int j = 0; j < COUNT; j++)
 			v[j] = act_float(act_round<T>(v[j]));
 	if (e.pre)
-		store<T, COUNT>(static_cast<T *>(e.pre) + at, v);
+		values_store<COUNT>(static_cast<T *>(e.pre) + at, v);
 	if (e.act == PLAN_ACT_GELU)
 		for (int j = 0; j < COUNT; j++)
 			v[j] = act_gelu<T>(v[j]);
@@ -57,13 +32,13 @@ static __device__ __forceinline__ void finish(
 		for (int j = 0; j < COUNT; j++)
 			v[j] = relu_value(v[j]);
 	if (e.residual) {
-		load<T, COUNT>(static_cast<const T *>(e.residual) + at, other);
+		values_load<COUNT>(static_cast<const T *>(e.residual) + at, other);
 		for (int j = 0; j < COUNT; j++)
 			v[j] += other[j];
 	}
 	if (e.gate_act == PLAN_ACT_NONE)
 		return;
-	load<T, COUNT>(static_cast<const T *>(e.gate) + at, other);
+	values_load<COUNT>(static_cast<const T *>(e.gate) + at, other);
 	for (int j = 0; j < COUNT; j++)
 		if (e.gate_act == PLAN_ACT_GELU)
 			v[j] *= act_gelu_slope<T>(other[j]);
@@ -75,14 +50,13 @@ template <typename T, typename S, int COUNT>
 static __global__ void epilogue_kernel(struct cuda_epilogue e)
 {
 	int64_t width = e.columns / COUNT, count = e.rows * width;
-	bool narrow = count <= INT32_MAX; /* a division of 64 bits costs as much as the rest */
 	for (int64_t i = grid_begin(); i < count; i += grid_stride()) {
-		int64_t row = narrow ? (uint32_t)i / (uint32_t)width : i / width;
-		int64_t column = (i - row * width) * COUNT, at = row * e.stride + column;
+		struct map_place place = map_place_of(i, width);
+		int64_t column = place.column * COUNT, at = place.row * e.stride + column;
 		float v[COUNT];
-		load<S, COUNT>(static_cast<const S *>(e.sums) + row * e.sums_stride + column, v);
+		values_load<COUNT>(static_cast<const S *>(e.sums) + place.row * e.sums_stride + column, v);
 		finish<T, COUNT>(e, at, column, v);
-		store<T, COUNT>(static_cast<T *>(e.y) + at, v);
+		values_store<COUNT>(static_cast<T *>(e.y) + at, v);
 	}
 }
 
@@ -97,8 +71,7 @@ template <typename T, typename S> static void launch(const struct cuda_epilogue 
 		CUDA_LAUNCH((epilogue_kernel<T, S, pack>), grid_of(count / pack, CUDA_THREADS),
 			CUDA_THREADS, 0, *e);
 	else
-		CUDA_LAUNCH(
-			(epilogue_kernel<T, S, 1>), grid_of(count, CUDA_THREADS), CUDA_THREADS, 0, *e);
+		CUDA_LAUNCH((epilogue_kernel<T, S, 1>), grid_of(count, CUDA_THREADS), CUDA_THREADS, 0, *e);
 }
 
 void cuda_epilogue(const struct cuda_epilogue *e)

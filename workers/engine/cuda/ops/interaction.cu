@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * PLAN_OP_INTERACTION, PLAN_OP_INTERACTION_BACKWARD: dot products of all pairs of a sample's
- * features, z [samples, F, D], y [samples, D + F(F-1)/2]. A warp takes a sample, whose features it
- * brings into shared memory as fp32, INTERACTION_UNITS units at a time. With T = F/4 (rounded up)
- * forward lanes have tiles of 4 by 4 products, of features a, a + T, ... and b, b + T, ... (a >=
- * b): neighbours in a are neighbours in memory, so no two lanes want one bank. Backward lanes have
- * 4 features by 4 units of dz = S z, where S is symmetric and has the pairs' gradients. */
+ * features, z [samples, F, D], y [samples, D + F(F-1)/2]. */
 #include "workers/engine/cuda/ops/map.h"
+
+/* A warp takes a sample, whose features it brings into shared memory as fp32, INTERACTION_UNITS
+ * units at a time. With T = F/4 (rounded up) forward lanes have tiles of 4 by 4 products, of
+ * features a, a + T, ... and b, b + T, ... (a >= b): neighbours in a are neighbours in memory, so
+ * no two lanes want one bank. Backward lanes have 4 features by 4 units of dz = S z, where S is
+ * symmetric and has the pairs' gradients. */
 
 enum {
 	INTERACTION_TILE = 4,
@@ -29,7 +31,7 @@ template <typename T>
 static __device__ __forceinline__ void interaction_load(
 	const struct interaction_call<T> &c, const T *z, int64_t first, int n, float *to)
 {
-	constexpr int N = map_count<T>, PACKS = INTERACTION_UNITS / N;
+	constexpr int N = cuda_pack<T>::count, PACKS = INTERACTION_UNITS / N;
 	int lane = (int)threadIdx.x % CUDA_WARP, rows = c.tiles * INTERACTION_TILE;
 	for (int i = lane; i < rows * PACKS; i += CUDA_WARP) {
 		int row = i / PACKS, unit = i % PACKS * N;
@@ -37,12 +39,12 @@ static __device__ __forceinline__ void interaction_load(
 		float x[N] = {};
 		if (row < c.features) {
 			if (c.packs && unit + N <= n)
-				map_load<N>(from, x);
+				values_load<N>(from, x);
 			else
 				for (int k = 0; k < N && unit + k < n; k++)
 					x[k] = act_float(from[k]);
 		}
-		map_store<N>(to + row * INTERACTION_STRIDE + unit, x);
+		values_store<N>(to + row * INTERACTION_STRIDE + unit, x);
 	}
 }
 
@@ -54,8 +56,8 @@ static __device__ __forceinline__ void interaction_products(
 		float x[INTERACTION_TILE][4], y[INTERACTION_TILE][4];
 #pragma unroll
 		for (int r = 0; r < INTERACTION_TILE; r++) {
-			map_load<4>(rows + r * tiles * INTERACTION_STRIDE + k, x[r]);
-			map_load<4>(columns + r * tiles * INTERACTION_STRIDE + k, y[r]);
+			values_load<4>(rows + r * tiles * INTERACTION_STRIDE + k, x[r]);
+			values_load<4>(columns + r * tiles * INTERACTION_STRIDE + k, y[r]);
 		}
 #pragma unroll
 		for (int r = 0; r < INTERACTION_TILE; r++)
@@ -136,14 +138,14 @@ static __device__ __forceinline__ void interaction_slopes(
  * output of a ReLU. */
 template <typename T>
 static __device__ __forceinline__ void interaction_store(const struct interaction_call<T> &c, int i,
-	const float *z, const T *dense, int n, float *v, T *to)
+	const float *z, const T *dense, int n, float (&v)[4], T *to)
 {
 	if (i == 0)
 #pragma unroll
 		for (int k = 0; k < 4; k++)
 			v[k] = k < n && z[k] > 0.0f ? v[k] + act_float(dense[k]) : 0.0f;
 	if (c.packs && n >= 4)
-		map_store<4>(to, v);
+		values_store<4>(to, v);
 	else
 		for (int k = 0; k < 4 && k < n; k++)
 			to[k] = act_round<T>(v[k]);
@@ -173,8 +175,8 @@ static __global__ void __launch_bounds__(INTERACTION_WARPS *CUDA_WARP, INTERACTI
 				float sum[4][4] = {};
 				for (int j = 0; j < c.features; j++) {
 					float g[4], x[4];
-					map_load<4>(slopes + j * rows + i, g);
-					map_load<4>(z + j * INTERACTION_STRIDE + unit, x);
+					values_load<4>(slopes + j * rows + i, g);
+					values_load<4>(z + j * INTERACTION_STRIDE + unit, x);
 #pragma unroll
 					for (int r = 0; r < 4; r++)
 #pragma unroll
@@ -195,15 +197,14 @@ static __global__ void __launch_bounds__(INTERACTION_WARPS *CUDA_WARP, INTERACTI
 template <typename T>
 static struct interaction_call<T> interaction_call_of(
 	int64_t samples, int64_t features, int64_t d, const void *z, int64_t bytes) {
-	struct interaction_call<T> c = {
-	};
+	interaction_call<T> c = {};
 	int64_t warps = INTERACTION_SHARED_MAX / bytes; /* 1 for the most features */
 	c.samples = samples;
 	c.d = d;
 	c.features = (int)features;
 	c.tiles = (int)(features + INTERACTION_TILE - 1) / INTERACTION_TILE;
 	c.warps = warps < INTERACTION_WARPS ? (int)warps : INTERACTION_WARPS;
-	c.packs = d % map_count<T> == 0 && pack_fits(z);
+	c.packs = d % cuda_pack<T>::count == 0 && pack_fits(z);
 	c.z = static_cast<const T *>(z);
 	return c;
 }

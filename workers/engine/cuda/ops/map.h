@@ -1,60 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Elements in packs: loads and stores of N values as fp32 (N 1 is the path for odd strides), and
- * operations that are a function of each element alone. A thread takes N neighbours of its arrays
- * in a turn; what follows the last whole pack goes one by one. Private to cuda/ops. */
+ * Operations that are a function of each element alone, and the places of elements in rows. A
+ * thread takes N neighbours of its arrays in a turn (values.h); what follows the last whole pack
+ * goes one by one. Private to cuda/ops. */
 #pragma once
 
-#include "workers/engine/cuda/kernel.h"
-
-/* Values of a pack of 16 bytes. */
-template <typename T> static constexpr int map_count = 16 / (int)sizeof(T);
-
-/* N 1, or p is a multiple of 16 bytes (of the N values' bytes when these are fewer). */
-template <int N, typename T> static __device__ __forceinline__ void map_load(const T *p, float *v)
-{
-	constexpr int bytes = N * (int)sizeof(T);
-	T x[N];
-	if constexpr (N == 1) {
-		x[0] = *p;
-	} else if constexpr (bytes == 8) {
-		int2 bits = *reinterpret_cast<const int2 *>(p);
-		memcpy(x, &bits, sizeof(bits));
-	} else {
-		static_assert(bytes % 16 == 0, "whole packs");
-#pragma unroll
-		for (int i = 0; i < bytes / 16; i++) {
-			int4 bits = reinterpret_cast<const int4 *>(p)[i];
-			memcpy(static_cast<void *>(x + i * map_count<T>), &bits, sizeof(bits));
-		}
-	}
-#pragma unroll
-	for (int i = 0; i < N; i++)
-		v[i] = act_float(x[i]);
-}
-
-template <int N, typename T> static __device__ __forceinline__ void map_store(T *p, const float *v)
-{
-	constexpr int bytes = N * (int)sizeof(T);
-	T x[N];
-#pragma unroll
-	for (int i = 0; i < N; i++)
-		x[i] = act_round<T>(v[i]);
-	if constexpr (N == 1) {
-		*p = x[0];
-	} else if constexpr (bytes == 8) {
-		int2 bits;
-		memcpy(&bits, x, sizeof(bits));
-		*reinterpret_cast<int2 *>(p) = bits;
-	} else {
-		static_assert(bytes % 16 == 0, "whole packs");
-#pragma unroll
-		for (int i = 0; i < bytes / 16; i++) {
-			int4 bits;
-			memcpy(&bits, x + i * map_count<T>, sizeof(bits));
-			reinterpret_cast<int4 *>(p)[i] = bits;
-		}
-	}
-}
+#include "workers/engine/cuda/ops/values.h"
 
 /* Row and column of element i of rows of that width. A division of 64 bits costs as much as a row
  * of arithmetic, so it is for those who need it. */
@@ -71,6 +21,14 @@ static __device__ __forceinline__ struct map_place map_place_of(int64_t i, int64
 	return { i / width, i % width };
 }
 
+/* Where N neighbours of one column of z [rows, features, d] begin: at.column counts such N. */
+template <int N>
+static __device__ __forceinline__ int64_t map_feature(
+	struct map_place at, int64_t features, int64_t column, int64_t d)
+{
+	return (at.row * features + column) * d + at.column * N;
+}
+
 /* to[i] = f(a[i], b[i]) in fp32. F::operands says how many of a and b there are; either may be to.
  * packed: how many elements go in packs. */
 template <typename To, typename From, typename F> struct map_call {
@@ -81,7 +39,8 @@ template <typename To, typename From, typename F> struct map_call {
 };
 
 template <typename To, typename From>
-static constexpr int map_step = map_count<To> > map_count<From> ? map_count<To> : map_count<From>;
+static constexpr int map_step =
+	cuda_pack<To>::count > cuda_pack<From>::count ? cuda_pack<To>::count : cuda_pack<From>::count;
 
 template <typename To, typename From, typename F>
 static __global__ void map_kernel(struct map_call<To, From, F> m)
@@ -90,13 +49,13 @@ static __global__ void map_kernel(struct map_call<To, From, F> m)
 	for (int64_t i = grid_begin() * N; i < m.packed; i += grid_stride() * N) {
 		float a[N] = {}, b[N] = {}, y[N];
 		if constexpr (F::operands > 0)
-			map_load<N>(m.a + i, a);
+			values_load<N>(m.a + i, a);
 		if constexpr (F::operands > 1)
-			map_load<N>(m.b + i, b);
+			values_load<N>(m.b + i, b);
 #pragma unroll
 		for (int k = 0; k < N; k++)
 			y[k] = m.f(a[k], b[k]);
-		map_store<N>(m.to + i, y);
+		values_store<N>(m.to + i, y);
 	}
 	for (int64_t i = m.packed + grid_begin(); i < m.count; i += grid_stride()) {
 		float a = 0, b = 0;

@@ -57,12 +57,12 @@ static __device__ __forceinline__ void optimizer_elements(
 	const struct optimizer_values &d, float decay, int64_t i, T *weights)
 {
 	float w[N], g[N], m[N], v[N], shrink = d.learning_rate * decay;
-	map_load<N>(d.w + i, w);
-	map_load<N>(d.g + i, g);
+	values_load<N>(d.w + i, w);
+	values_load<N>(d.g + i, g);
 	if (RULE != OPTIMIZER_SGD)
-		map_load<N>(d.m + i, m);
+		values_load<N>(d.m + i, m);
 	if (RULE == OPTIMIZER_ADAMW)
-		map_load<N>(d.v + i, v);
+		values_load<N>(d.v + i, v);
 #pragma unroll
 	for (int k = 0; k < N; k++) {
 		if (RULE == OPTIMIZER_ADAMW)
@@ -71,12 +71,12 @@ static __device__ __forceinline__ void optimizer_elements(
 			w[k] = optimizer_sgd(d, decay, w[k], g[k], RULE == OPTIMIZER_SGD ? NULL : &m[k]);
 	}
 	if (RULE != OPTIMIZER_SGD)
-		map_store<N>(d.m + i, m);
+		values_store<N>(d.m + i, m);
 	if (RULE == OPTIMIZER_ADAMW)
-		map_store<N>(d.v + i, v);
-	map_store<N>(d.w + i, w);
+		values_store<N>(d.v + i, v);
+	values_store<N>(d.w + i, w);
 	if (weights)
-		map_store<N>(weights, w);
+		values_store<N>(weights, w);
 }
 
 /* Whether packs may be used from element i of p on; they may where p is NULL. */
@@ -89,7 +89,7 @@ template <typename T, enum optimizer_rule RULE>
 static __global__ void __launch_bounds__(CUDA_THREADS)
 	optimizer_kernel(const struct optimizer_batch b, const struct optimizer_values d)
 {
-	constexpr int N = map_count<T>;
+	constexpr int N = cuda_pack<T>::count;
 	int at = 0;
 	while (at + 1 < b.count && b.segment[at + 1].first <= (int)blockIdx.x)
 		at++;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Patches of images (cuda/patches.h). A thread takes a pack of 16 bytes of a tap's channels at a
  * time where those fit, otherwise one element; weights go an element a thread. */
-#include "workers/engine/cuda/patches.h"
 #include "workers/engine/cuda/kernel.h"
+#include "workers/engine/cuda/patches.h"
 
 /* Where tap k of output o lies in an image of `size`; -1: nowhere. */
 static __device__ __forceinline__ int64_t place(
@@ -114,8 +114,7 @@ static __global__ void add_weights_kernel(
 	}
 }
 
-void cuda_patches_add_weights(
-	int64_t out, int64_t in, int64_t taps, const float *from, float *dw)
+void cuda_patches_add_weights(int64_t out, int64_t in, int64_t taps, const float *from, float *dw)
 {
 	CUDA_LAUNCH(add_weights_kernel, grid_of(out * in * taps, CUDA_THREADS), CUDA_THREADS, 0, out,
 		in, taps, from, dw);

@@ -35,12 +35,12 @@ static __global__ void piece_gather_kernel(struct piece_call<T> c, const struct 
 		float sum[N] = {}, x[N];
 #pragma unroll 4
 		for (int k = 0; k < list.count; k++) {
-			map_load<N>(list.piece[k] + i * N, x);
+			values_load<N>(list.piece[k] + i * N, x);
 #pragma unroll
 			for (int e = 0; e < N; e++)
 				sum[e] += x[e];
 		}
-		map_store<N>(c.to + (at.row * c.features + c.column) * c.d + at.column * N, sum);
+		values_store<N>(c.to + map_feature<N>(at, c.features, c.column, c.d), sum);
 	}
 }
 
@@ -49,8 +49,8 @@ template <typename T, int N> static __global__ void piece_spread_kernel(struct p
 	for (int64_t i = grid_begin(); i < c.packs; i += grid_stride()) {
 		struct map_place at = map_place_of(i, c.width);
 		float x[N];
-		map_load<N>(c.z + (at.row * c.features + c.column) * c.d + at.column * N, x);
-		map_store<N>(c.to + i * N, x);
+		values_load<N>(c.z + map_feature<N>(at, c.features, c.column, c.d), x);
+		values_store<N>(c.to + i * N, x);
 	}
 }
 
@@ -63,10 +63,9 @@ extern "C" void piece_ids_cuda(
 
 template <typename T> static void piece_gather(const struct backend_pieces *d)
 {
-	constexpr int N = map_count<T>;
+	constexpr int N = cuda_pack<T>::count;
 	bool packs = d->d % N == 0 && pack_fits(d->z);
-	struct piece_list<T> list = {
-	};
+	piece_list<T> list = {};
 	if (d->count > COMM_RANKS_MAX) {
 		cuda_failed(cudaErrorInvalidValue, "piece_gather: more pieces than ranks");
 		return;
@@ -77,9 +76,8 @@ template <typename T> static void piece_gather(const struct backend_pieces *d)
 		packs = packs && pack_fits(d->piece[i]);
 	}
 	int64_t width = packs ? d->d / N : d->d;
-	struct piece_call<T> c = {
-		d->samples *width, width, d->d, d->table + 1, d->features, NULL, static_cast<T *>(d->z)
-	};
+	piece_call<T> c = { d->samples * width, width, d->d, d->table + 1, d->features, NULL,
+		static_cast<T *>(d->z) };
 	unsigned grid = grid_of(c.packs, CUDA_THREADS);
 	if (packs)
 		CUDA_LAUNCH((piece_gather_kernel<T, N>), grid, CUDA_THREADS, 0, c, list);
@@ -91,13 +89,11 @@ template <typename T>
 static void piece_spread(
 	int64_t samples, int64_t d, int64_t table, int64_t features, const void *z, void *y)
 {
-	constexpr int N = map_count<T>;
+	constexpr int N = cuda_pack<T>::count;
 	bool packs = d % N == 0 && pack_fits(z) && pack_fits(y);
 	int64_t width = packs ? d / N : d;
-	struct piece_call<T> c = {
-		samples *width, width, d, table + 1, features, static_cast<const T *>(z),
-			static_cast<T *>(y)
-	};
+	piece_call<T> c = { samples * width, width, d, table + 1, features, static_cast<const T *>(z),
+		static_cast<T *>(y) };
 	unsigned grid = grid_of(c.packs, CUDA_THREADS);
 	if (packs)
 		CUDA_LAUNCH((piece_spread_kernel<T, N>), grid, CUDA_THREADS, 0, c);

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
- * PLAN_OP_SPARSE_REDUCE: the gradient of a table of which a step touches few rows. Look-ups are
- * sorted by row and listed (sparse_sort.h), then summed: a window is SPARSE_WINDOW or more
- * neighbouring look-ups, and a row's part of a window is added up by one thread a unit (or pack of
- * units) in the order of look-ups, so a row that everybody looks up is many threads' work. Where a
- * row begins before a window, its part there goes to the workspace, and whoever has the row adds
- * these parts in their order. The order depends on the look-ups alone. */
+ * PLAN_OP_SPARSE_REDUCE: the gradient of a table of which a step touches few rows. */
 #include "workers/engine/cuda/ops/map.h"
 #include "workers/engine/cuda/ops/sparse_sort.h"
+
+/* Look-ups are sorted by row and listed (sparse_sort.h), then summed: a window is SPARSE_WINDOW or
+ * more neighbouring look-ups, and a row's part of a window is added up by one thread a unit (or
+ * pack of units) in the order of look-ups, so a row that everybody looks up is many threads' work.
+ * Where a row begins before a window, its part there goes to the workspace, and whoever has the row
+ * adds these parts in their order. The order depends on the look-ups alone. */
 
 enum { SPARSE_WINDOW = 128, SPARSE_SQUARE_THREADS = 1024 };
 
@@ -30,7 +31,7 @@ static __device__ __forceinline__ void sparse_sum(
 		float x[AHEAD][N];
 #pragma unroll
 		for (int k = 0; k < AHEAD; k++)
-			map_load<N>(c.grads + (int64_t)(uint32_t)c.keys[i + k] * c.d + unit, x[k]);
+			values_load<N>(c.grads + (int64_t)(uint32_t)c.keys[i + k] * c.d + unit, x[k]);
 #pragma unroll
 		for (int k = 0; k < AHEAD; k++)
 #pragma unroll
@@ -39,7 +40,7 @@ static __device__ __forceinline__ void sparse_sum(
 	}
 	for (; i < end; i++) {
 		float x[N];
-		map_load<N>(c.grads + (int64_t)(uint32_t)c.keys[i] * c.d + unit, x);
+		values_load<N>(c.grads + (int64_t)(uint32_t)c.keys[i] * c.d + unit, x);
 #pragma unroll
 		for (int e = 0; e < N; e++)
 			sum[e] += x[e];
@@ -74,7 +75,7 @@ template <int N> static __global__ void sparse_parts_kernel(struct sparse_call c
 			continue;
 		float sum[N] = {};
 		sparse_sum<N>(c, first, sparse_end(c, first, end), at.column * N, sum);
-		map_store<N>(c.parts + i * N, sum);
+		values_store<N>(c.parts + i * N, sum);
 	}
 }
 
@@ -92,12 +93,12 @@ template <int N> static __global__ void sparse_rows_kernel(struct sparse_call c)
 #pragma unroll 4
 		for (; window * c.window < last; window++) {
 			float x[N];
-			map_load<N>(c.parts + (window - 1) * c.d + at.column * N, x);
+			values_load<N>(c.parts + (window - 1) * c.d + at.column * N, x);
 #pragma unroll
 			for (int e = 0; e < N; e++)
 				sum[e] += x[e];
 		}
-		map_store<N>(c.sums + i * N, sum);
+		values_store<N>(c.sums + i * N, sum);
 	}
 }
 

@@ -21,10 +21,10 @@ template <int N> static __global__ void sparse_adamw_kernel(struct sparse_update
 		struct map_place place = map_place_of(i, width);
 		int64_t at = c.rows[place.row] * c.d + place.column * N;
 		float g[N], w[N], m[N], v[N];
-		map_load<N>(c.g + i * N, g);
-		map_load<N>(c.w + at, w);
-		map_load<N>(c.m + at, m);
-		map_load<N>(c.v + at, v);
+		values_load<N>(c.g + i * N, g);
+		values_load<N>(c.w + at, w);
+		values_load<N>(c.m + at, m);
+		values_load<N>(c.v + at, v);
 #pragma unroll
 		for (int k = 0; k < N; k++) {
 			float scaled = g[k] * c.grad_scale;
@@ -32,9 +32,9 @@ template <int N> static __global__ void sparse_adamw_kernel(struct sparse_update
 			v[k] = c.beta2 * v[k] + (1.0f - c.beta2) * scaled * scaled;
 			w[k] -= c.learning_rate * (m[k] * c.correct1) / (sqrtf(v[k] * c.correct2) + c.eps);
 		}
-		map_store<N>(c.m + at, m);
-		map_store<N>(c.v + at, v);
-		map_store<N>(c.w + at, w);
+		values_store<N>(c.m + at, m);
+		values_store<N>(c.v + at, v);
+		values_store<N>(c.w + at, w);
 	}
 }
 
@@ -46,18 +46,18 @@ static __global__ void sparse_sgd_kernel(struct sparse_update_call c)
 		struct map_place place = map_place_of(i, width);
 		int64_t at = c.rows[place.row] * c.d + place.column * N;
 		float g[N], w[N], m[N] = {};
-		map_load<N>(c.g + i * N, g);
-		map_load<N>(c.w + at, w);
+		values_load<N>(c.g + i * N, g);
+		values_load<N>(c.w + at, w);
 		if (MOMENTUM)
-			map_load<N>(c.m + at, m);
+			values_load<N>(c.m + at, m);
 #pragma unroll
 		for (int k = 0; k < N; k++) {
 			m[k] = (MOMENTUM ? c.momentum * m[k] : 0.0f) + g[k] * c.grad_scale;
 			w[k] -= c.learning_rate * m[k];
 		}
 		if (MOMENTUM)
-			map_store<N>(c.m + at, m);
-		map_store<N>(c.w + at, w);
+			values_store<N>(c.m + at, m);
+		values_store<N>(c.w + at, w);
 	}
 }
 

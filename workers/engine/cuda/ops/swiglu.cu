@@ -16,12 +16,12 @@ template <typename T, int N> static __global__ void swiglu_kernel(struct swiglu_
 	for (int64_t i = grid_begin(); i < c.packs; i += grid_stride()) {
 		int64_t gate = (map_place_of(i, c.width).row * c.inner) + i * N;
 		float g[N], u[N];
-		map_load<N>(c.gate_up + gate, g);
-		map_load<N>(c.gate_up + gate + c.inner, u);
+		values_load<N>(c.gate_up + gate, g);
+		values_load<N>(c.gate_up + gate + c.inner, u);
 #pragma unroll
 		for (int k = 0; k < N; k++)
 			u[k] *= act_quotient<T>(g[k], 1.0f + act_exp<T>(-g[k]));
-		map_store<N>(c.y + i * N, u);
+		values_store<N>(c.y + i * N, u);
 	}
 }
 
@@ -30,9 +30,9 @@ template <typename T, int N> static __global__ void swiglu_backward_kernel(struc
 	for (int64_t i = grid_begin(); i < c.packs; i += grid_stride()) {
 		int64_t gate = (map_place_of(i, c.width).row * c.inner) + i * N;
 		float g[N], u[N], d[N];
-		map_load<N>(c.gate_up + gate, g);
-		map_load<N>(c.gate_up + gate + c.inner, u);
-		map_load<N>(c.dy + i * N, d);
+		values_load<N>(c.gate_up + gate, g);
+		values_load<N>(c.gate_up + gate + c.inner, u);
+		values_load<N>(c.dy + i * N, d);
 #pragma unroll
 		for (int k = 0; k < N; k++) {
 			float e = act_exp<T>(-g[k]), s = act_quotient<T>(1.0f, 1.0f + e), silu = g[k] * s;
@@ -41,19 +41,18 @@ template <typename T, int N> static __global__ void swiglu_backward_kernel(struc
 			g[k] = d[k] * u[k] * (s + silu * rest);
 			u[k] = d[k] * silu;
 		}
-		map_store<N>(c.d_gate_up + gate, g);
-		map_store<N>(c.d_gate_up + gate + c.inner, u);
+		values_store<N>(c.d_gate_up + gate, g);
+		values_store<N>(c.d_gate_up + gate + c.inner, u);
 	}
 }
 
 template <typename T> static void swiglu(int64_t rows, int64_t inner, const void *gate_up, void *y)
 {
-	constexpr int N = map_count<T>;
+	constexpr int N = cuda_pack<T>::count;
 	bool packs = inner % N == 0 && pack_fits(gate_up) && pack_fits(y);
 	int64_t width = packs ? inner / N : inner;
-	struct swiglu_call<T> c = {
-		rows *width, width, inner, static_cast<const T *>(gate_up), NULL, static_cast<T *>(y), NULL
-	};
+	swiglu_call<T> c = { rows * width, width, inner, static_cast<const T *>(gate_up), NULL,
+		static_cast<T *>(y), NULL };
 	if (packs)
 		CUDA_LAUNCH((swiglu_kernel<T, N>), grid_of(c.packs, CUDA_THREADS), CUDA_THREADS, 0, c);
 	else
@@ -64,13 +63,11 @@ template <typename T>
 static void swiglu_backward(
 	int64_t rows, int64_t inner, const void *gate_up, const void *dy, void *d_gate_up)
 {
-	constexpr int N = map_count<T>;
+	constexpr int N = cuda_pack<T>::count;
 	bool packs = inner % N == 0 && pack_fits(gate_up) && pack_fits(dy) && pack_fits(d_gate_up);
 	int64_t width = packs ? inner / N : inner;
-	struct swiglu_call<T> c = {
-		rows *width, width, inner, static_cast<const T *>(gate_up),
-			static_cast<const T *>(dy), NULL, static_cast<T *>(d_gate_up)
-	};
+	swiglu_call<T> c = { rows * width, width, inner, static_cast<const T *>(gate_up),
+		static_cast<const T *>(dy), NULL, static_cast<T *>(d_gate_up) };
 	if (packs)
 		CUDA_LAUNCH(
 			(swiglu_backward_kernel<T, N>), grid_of(c.packs, CUDA_THREADS), CUDA_THREADS, 0, c);

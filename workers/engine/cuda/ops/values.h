@@ -6,21 +6,36 @@
 
 #include "workers/engine/cuda/kernel.h"
 
-/* W may be fp32 where N is a pack of a narrower type. */
+/* One move of Bytes (16, or 8 where N values are no more). Both pointers are multiples of it. */
+template <int Bytes> static __device__ __forceinline__ void values_move(void *to, const void *from)
+{
+	static_assert(Bytes == 16 || Bytes == 8, "a pack or half of one");
+	if constexpr (Bytes == 16)
+		*static_cast<int4 *>(to) = *static_cast<const int4 *>(from);
+	else
+		*static_cast<int2 *>(to) = *static_cast<const int2 *>(from);
+}
+
+/* How many values go in one move: a pack, or N where these are fewer. */
+template <int N, typename W>
+static constexpr int values_each = N < cuda_pack<W>::count ? N : cuda_pack<W>::count;
+
+/* W may be fp32 where N is a pack of a narrower type, and narrower where N is a pack of fp32. */
 template <int N, typename W>
 static __device__ __forceinline__ void values_load(const W *p, float (&v)[N])
 {
 	if constexpr (N == 1) {
 		v[0] = act_float(p[0]);
 	} else {
-		constexpr int each = cuda_pack<W>::count;
+		constexpr int each = values_each<N, W>;
 		static_assert(N % each == 0, "whole packs");
 #pragma unroll
 		for (int k = 0; k < N; k += each) {
-			cuda_pack<W> x = pack_load(p + k);
+			alignas(16) W x[each];
+			values_move<each *(int)sizeof(W)>(x, p + k);
 #pragma unroll
 			for (int j = 0; j < each; j++)
-				v[k + j] = act_float(x.v[j]);
+				v[k + j] = act_float(x[j]);
 		}
 	}
 }
@@ -32,15 +47,15 @@ static __device__ __forceinline__ void values_store(T *p, const float (&v)[N])
 	if constexpr (N == 1) {
 		p[0] = act_round<T>(v[0]);
 	} else {
-		constexpr int each = cuda_pack<T>::count;
+		constexpr int each = values_each<N, T>;
 		static_assert(N % each == 0, "whole packs");
 #pragma unroll
 		for (int k = 0; k < N; k += each) {
-			cuda_pack<T> x;
+			alignas(16) T x[each];
 #pragma unroll
 			for (int j = 0; j < each; j++)
-				x.v[j] = act_round<T>(v[k + j]);
-			pack_store(p + k, x);
+				x[j] = act_round<T>(v[k + j]);
+			values_move<each *(int)sizeof(T)>(p + k, x);
 		}
 	}
 }
