@@ -3,6 +3,7 @@
  * it against one rank's. The reference runs in a process of its own too. */
 #pragma once
 
+#include "tests/support/backend.h"
 #include "tests/unit/workers/comm/comm_fixture.h"
 #include "tests/unit/workers/engine/engine_cases.h"
 #include "workers/engine/engine_private.h"
@@ -107,7 +108,7 @@ static inline void run_weights(struct rank *r, struct engine *e, const struct pl
 		const char *from = engine_buffer(e, buffer);
 		from += pr->bucket < 0 ? 0 : pr->bucket_begin * size;
 		RANK_CHECK(at + bytes <= RUN_ELEMENTS_MAX * 4);
-		memcpy(&res->weights[r->rank][at], from, (size_t)bytes);
+		e->backend->get(e->ctx, &res->weights[r->rank][at], from, bytes);
 		res->weight[r->rank][pr->number] = (struct run_weight){ at, bytes, pr->cut.first };
 		at += bytes;
 	}
@@ -131,12 +132,14 @@ static inline void run_open(
 	data_dims(ret->data, NULL, &ret->dims);
 	RANK_OK(plan_compile_rank(&job->spec, &ret->dims, r->rank, &ret->plan, &err));
 	RANK_CHECK(plan_mesh_size(&ret->plan->mesh) == r->size);
-	struct mesh_options o = {
-		.store = r->store, .open_ms = FIXTURE_DEADLINE_MS, .deadline_ms = deadline_ms, .check = true
-	};
+	const struct backend *backend = test_backend(ret->plan->type);
+	struct mesh_options o = { .store = r->store,
+		.open_ms = FIXTURE_DEADLINE_MS,
+		.deadline_ms = deadline_ms,
+		.check = true,
+		.apart = engine_is_apart(backend) };
 	RANK_OK(mesh_open(&ret->plan->mesh, &o, &ret->mesh, &err));
-	RANK_OK(engine_create(
-		&job->spec, ret->plan, engine_backend_cpu(ret->plan->type), 1, &ret->engine, &err));
+	RANK_OK(engine_create(&job->spec, ret->plan, backend, 1, &ret->engine, &err));
 	RANK_OK(engine_join(ret->engine, ret->mesh, &err));
 	RANK_OK(engine_init_params(ret->engine, &err));
 	RANK_OK(engine_attach(ret->engine, ret->data, ret->data, &err));

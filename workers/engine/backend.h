@@ -23,6 +23,7 @@
  * the number of threads. */
 
 struct backend_ctx; /* one device in use */
+struct comm_device; /* workers/comm/comm.h */
 
 enum backend_memory {
 	BACKEND_DEVICE,
@@ -300,6 +301,8 @@ struct backend {
 	void (*enter)(struct backend_ctx *ctx);
 	int (*finish)(struct backend_ctx *ctx, struct err *err);
 	void (*prepare_thread)(void); /* for helper threads of the host (loader); may be NULL */
+	/* How groups of ranks find the device's memory and its operations; NULL unless apart. */
+	void (*group_device)(const struct backend_ctx *ctx, struct comm_device *ret);
 
 	/* Between the host's memory and the device's, and within the device's, in the order of
 	 * operations. What was put from BACKEND_HOST may change after put_wait, other memory at once;

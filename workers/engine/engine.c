@@ -108,6 +108,8 @@ void engine_destroy(struct engine *e)
 	if (e->loader)
 		loader_close(e->loader);
 	engine_exec_leave(e);
+	if (e->mesh)
+		mesh_leave_device(e->mesh);
 	free(e->segments);
 	free(e->bucket_segments);
 	free(e->calls);
@@ -135,6 +137,20 @@ void engine_finish(struct engine *e)
 	engine_exec_fail(e, e->backend->finish(e->ctx, &err), &err);
 }
 
+/* The device's groups move what is in the plan's memory, by the stream that operations are on. */
+static int enter_groups(struct engine *e, struct mesh *mesh, struct err *err)
+{
+	struct comm_device device;
+	e->backend->enter(e->ctx);
+	e->backend->group_device(e->ctx, &device);
+	int rc = mesh_enter_device(mesh, &device, err);
+	if (rc == 0)
+		rc = mesh_register(mesh, e->arena, e->plan->device_bytes, err);
+	if (rc < 0)
+		mesh_leave_device(mesh);
+	return rc;
+}
+
 int engine_join(struct engine *e, struct mesh *mesh, struct err *err)
 {
 	const struct plan_mesh *plan = &e->plan->mesh, *place = &mesh->place;
@@ -145,8 +161,15 @@ int engine_join(struct engine *e, struct mesh *mesh, struct err *err)
 			"rank %d of %d x %d x %d ranks has the plan of rank %d of %d x %d x %d",
 			plan_mesh_rank(place), place->data, place->tensor, place->pipeline,
 			plan_mesh_rank(plan), plan->data, plan->tensor, plan->pipeline);
-	e->mesh = mesh;
-	return 0;
+	if (mesh->options.apart != e->backend->apart)
+		return err_set(err, ERR_CONFLICT, NULL,
+			"the mesh's groups are %s a device, and %s computes in %s memory",
+			mesh->options.apart ? "on" : "not on", e->backend->name,
+			e->backend->apart ? "its own" : "the host's");
+	int rc = e->backend->apart ? enter_groups(e, mesh, err) : 0;
+	if (rc == 0)
+		e->mesh = mesh;
+	return rc;
 }
 
 /* A plan of several ranks cannot run alone. */
@@ -286,6 +309,16 @@ void engine_trace(struct engine *e, engine_trace_fn fn, void *ctx)
 {
 	e->trace = fn;
 	e->trace_ctx = ctx;
+}
+
+bool engine_is_apart(const struct backend *backend)
+{
+	return backend->apart;
+}
+
+const char *engine_backend_name(const struct backend *backend)
+{
+	return backend->name;
 }
 
 int64_t engine_memory_bytes(const struct engine *e)

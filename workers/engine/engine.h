@@ -25,6 +25,12 @@ const struct backend *engine_backend_cpu(enum plan_type type);
 /* The CUDA backend: the first device that CUDA_VISIBLE_DEVICES shows. NULL in a build without the
  * toolkit. */
 const struct backend *engine_backend_cuda(enum plan_type type);
+/* Whether there is a device for it. UNAVAILABLE says what is missing: the toolkit when this was
+ * built, a driver, a device, or one that is new enough. */
+int engine_cuda_find(struct err *err) must_check;
+/* The backend's memory is not the host's: see struct mesh_options. */
+bool engine_is_apart(const struct backend *backend);
+const char *engine_backend_name(const struct backend *backend);
 
 /* Takes the plan's memory in one allocation, prepares every operation. spec and plan are borrowed
  * until engine_destroy. threads 1..1024. Weights are zero until engine_init_params or a restore.
@@ -36,8 +42,10 @@ void engine_destroyp(struct engine **e);
 
 /* Joins the other ranks of the plan's mesh; borrowed until engine_destroy. A plan of several ranks
  * needs it before anything else. All ranks then make the same calls in the same order: those that
- * say so below wait for each other. CONFLICT when the place is not the plan's. A failure between
- * ranks (comm.h) stays: every later call returns it. */
+ * say so below wait for each other. Where the backend's memory is apart (engine_is_apart) the mesh
+ * must be too, and its groups on the device are opened here, with all ranks, and closed by
+ * engine_destroy. CONFLICT when the mesh is not of this kind or the place is not the plan's. A
+ * failure between ranks (comm.h) stays: every later call returns it. */
 int engine_join(struct engine *e, struct mesh *mesh, struct err *err) must_check;
 
 /* Fresh parameters by the plan's rules from the spec's seed; optimizer state zero, step 0. Each

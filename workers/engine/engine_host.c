@@ -97,6 +97,7 @@ int engine_tensors_refresh(struct engine *e, struct err *err)
 	for (int i = 0; i < e->slot_count; i++)
 		(void)engine_host_tensor(e, i);
 	engine_finish(e);
+	engine_exec_settle(e); /* a call that failed has let the device go on */
 	return engine_exec_failed(e, err);
 }
 

@@ -7,6 +7,9 @@
 void engine_step_settle(struct engine *e)
 {
 	engine_finish(e);
+	/* A call that failed lets the device go on, with anything: it must not count. */
+	if (e->backend->apart)
+		engine_exec_settle(e);
 	e->grad_square = 0;
 	for (int i = 0; i < e->square_count; i++)
 		e->grad_square += e->squares[i];

@@ -22,32 +22,41 @@ enum mesh_edge {
 	MESH_EDGE_COUNT,
 };
 
+struct mesh_options {
+	struct comm_store *store; /* as comm_options has it; NULL for one rank alone */
+	const char *host;
+	int64_t open_ms, deadline_ms; /* 0: comm.h's defaults */
+	bool check;                   /* COMM_CHECK_DEFAULT */
+	bool apart; /* what is computed is in a device's memory: store and host are borrowed until close
+				 */
+};
+
 /* Each is a group of one where its axis has one rank. Ranks of a group are in the order of their
  * place on the axis; those of world by rank. save has the same ranks as world: checkpoints are
  * written beside the steps, on another thread, and calls of one group come in one order. data,
- * tensor, edges and ends move what is computed and are in the memory of the options' device, where
- * there is one; the others move numbers of the host. */
+ * tensor, edges and ends move what is computed; where that is in a device's memory they are opened
+ * and closed by the engine (mesh_enter_device). The others move numbers of the host. */
 struct mesh {
 	struct plan_mesh place;
 	struct comm *world, *data, *tensor, *pipeline, *save;
 	struct comm *data_host; /* the ranks of data; data itself where that is in host memory */
 	struct comm *edge[MESH_EDGE_COUNT]; /* NULL where nobody is there */
 	struct comm *ends; /* the first and the last rank of the pipeline axis; NULL elsewhere */
-};
-
-struct mesh_options {
-	struct comm_store *store; /* as comm_options has it; NULL for one rank alone */
-	const char *host;
-	int64_t open_ms, deadline_ms;     /* 0: comm.h's defaults */
-	bool check;                       /* COMM_CHECK_DEFAULT */
-	const struct comm_device *device; /* of what is computed; NULL: the host. Read while it opens */
+	struct mesh_options options;
 };
 
 /* Joins all groups of the place. Returns when every rank has come. As comm_open. */
 int mesh_open(const struct plan_mesh *place, const struct mesh_options *o, struct mesh **ret,
 	struct err *err) must_check;
+/* Opens the groups of what is computed, in this device's memory, of a mesh that is apart. Returns
+ * when every rank has come. As comm_open. */
+int mesh_enter_device(struct mesh *m, const struct comm_device *device, struct err *err) must_check;
+/* Tells them of memory that they will move again and again (comm_register). */
+int mesh_register(struct mesh *m, void *data, int64_t bytes, struct err *err) must_check;
+/* Closes them, before the device's memory is gone. */
+void mesh_leave_device(struct mesh *m);
 /* Everything that is not done, and everything later, fails with this reason; on all groups. Any
- * thread. */
+ * thread, but not while groups of a device are opened or closed. */
 void mesh_abort(struct mesh *m, const char *reason);
 /* Leaves the groups. NULL is fine. */
 void mesh_close(struct mesh *m);

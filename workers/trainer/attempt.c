@@ -90,6 +90,9 @@ static int read_all(struct attempt *a, const char *dir, struct err *err)
 	if (a->max_runtime_s < 0 || a->comm_deadline_ms < 0 || !(a->inputs.peak_flops >= 0) ||
 		a->first_seq < 1 || a->inputs.threads < 1 || a->inputs.threads > THREADS_MAX)
 		return err_set(err, ERR_INTERNAL, "$", "attempt.json has a number out of range");
+	if (device_parse(
+			json_str_or(json_get(root, "device"), NULL), "$.device", &a->inputs.device, err) < 0)
+		return err_set(err, ERR_INTERNAL, "$.device", "attempt.json names no device that there is");
 	const struct json_val *files = json_get(root, "files");
 	for (size_t i = 0; rc == 0 && i < json_array_len(files); i++)
 		rc = add_file(a, dir, json_array_at(files, i), err);

@@ -19,6 +19,7 @@ static const char usage[] =
 	"Trains a job spec for some steps on data made up to fit it and prints one JSON object: the\n"
 	"median time of a step, rates, memory, and the time of each kind of operation.\n"
 	"\n"
+	"  --device KIND    " DEVICE_WORDS " (auto: a GPU where there is one)\n"
 	"  --threads N      compute threads (1)\n"
 	"  --steps N        that count (10)\n"
 	"  --warm N         before them (3)\n"
@@ -26,7 +27,7 @@ static const char usage[] =
 	"  --rates FILE     what `trainyard-trainer calibrate` measured\n";
 
 struct bench_command {
-	const char *spec_path, *rates;
+	const char *spec_path, *device, *rates;
 	int64_t threads, steps, warm;
 	double peak_flops;
 };
@@ -91,11 +92,14 @@ static int run(void *ctx, struct err *err)
 	buf_init(&text, BENCH_TEXT_MAX);
 	if (c->spec_path == NULL)
 		return err_set(err, ERR_MISSING_FIELD, "SPEC.json", "a spec is needed: bench SPEC.json");
-	int rc = spec_file_read(c->spec_path, NULL, &spec, err);
+	enum device_kind device;
+	int rc = device_parse(c->device, "--device", &device, err);
+	if (rc == 0)
+		rc = spec_file_read(c->spec_path, NULL, &spec, err);
 	if (rc == 0 && c->rates != NULL)
 		rc = rates_read_peak(c->rates, spec.precision, &c->peak_flops, err);
 	if (rc == 0)
-		rc = measure_run(&spec, (int)c->threads, c->warm, c->steps, &m, err);
+		rc = measure_run(&spec, device, (int)c->threads, c->warm, c->steps, &m, err);
 	if (rc < 0)
 		return rc;
 	write_result(c, &m, &text);
@@ -108,6 +112,7 @@ int cmd_bench(int argc, char **argv)
 	struct bench_command c = { .threads = 1, .steps = STEPS_DEFAULT, .warm = WARM_DEFAULT };
 	const struct options_row rows[] = {
 		{ NULL, OPTIONS_TEXT, &c.spec_path, 0, 0 },
+		{ "--device", OPTIONS_TEXT, &c.device, 0, 0 },
 		{ "--threads", OPTIONS_COUNT, &c.threads, 1, OPTIONS_THREADS_MAX },
 		{ "--steps", OPTIONS_COUNT, &c.steps, 1, MEASURE_STEPS_MAX },
 		{ "--warm", OPTIONS_COUNT, &c.warm, 0, MEASURE_STEPS_MAX },

@@ -31,6 +31,7 @@ static const char usage[] =
 	"memory\n"
 	"bandwidth, and what each kind of operation reaches of them. Prints one JSON object.\n"
 	"\n"
+	"  --device KIND        " DEVICE_WORDS " (auto: a GPU where there is one)\n"
 	"  --threads N          compute threads (1)\n"
 	"  --steps N            of each model and precision (3)\n"
 	"  --precision P[,P…]   fp32, bf16, fp16 (fp32,bf16)\n"
@@ -69,7 +70,8 @@ static const char *const specs[] = {
 };
 
 struct calibrate_command {
-	const char *precisions, *out;
+	const char *precisions, *out, *device_word;
+	enum device_kind device;
 	int64_t threads, steps;
 };
 
@@ -144,7 +146,7 @@ static int measure_precision(
 		struct measure m;
 		int rc = read_spec(specs[i], precision, &spec, err);
 		if (rc == 0)
-			rc = measure_run(&spec, (int)c->threads, WARM, c->steps, &m, err);
+			rc = measure_run(&spec, c->device, (int)c->threads, WARM, c->steps, &m, err);
 		if (rc < 0)
 			return rc;
 		add(ret, &m);
@@ -251,7 +253,9 @@ static int run(void *ctx, struct err *err)
 	int count = 0;
 	cleanup(buf_finish) struct buf text;
 	buf_init(&text, RATES_TEXT_MAX);
-	int rc = split(c->precisions, names, &count, err);
+	int rc = device_parse(c->device_word, "--device", &c->device, err);
+	if (rc == 0)
+		rc = split(c->precisions, names, &count, err);
 	for (int i = 0; i < count && rc == 0; i++)
 		rc = measure_precision(c, names[i], &list[i], err);
 	if (rc < 0)
@@ -270,6 +274,7 @@ int cmd_calibrate(int argc, char **argv)
 		.precisions = "fp32,bf16", .threads = 1, .steps = STEPS_DEFAULT
 	};
 	const struct options_row rows[] = {
+		{ "--device", OPTIONS_TEXT, &c.device_word, 0, 0 },
 		{ "--threads", OPTIONS_COUNT, &c.threads, 1, OPTIONS_THREADS_MAX },
 		{ "--steps", OPTIONS_COUNT, &c.steps, 1, MEASURE_STEPS_MAX },
 		{ "--precision", OPTIONS_TEXT, &c.precisions, 0, 0 },

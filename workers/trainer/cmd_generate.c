@@ -8,6 +8,7 @@
 #include "core/base/file.h"
 #include "core/base/utf8.h"
 #include "workers/engine/tokenizer/tokenizer.h"
+#include "workers/trainer/device.h"
 #include "workers/trainer/hf_adapter.h"
 #include "workers/trainer/hf_config.h"
 #include "workers/trainer/hf_model.h"
@@ -35,10 +36,11 @@ static const char usage[] =
 	"  --base DIR         the model that the adapters in DIR adapt\n"
 	"  --tokenizer PATH   tokenizer.json (otherwise that of DIR, or of --base)\n"
 	"  --average          the moving average of what was trained (the ema file of DIR)\n"
+	"  --device KIND      " DEVICE_WORDS " (cpu)\n"
 	"  --threads N        compute threads (1)\n";
 
 struct generate_command {
-	const char *dir, *base, *prompt, *tokenizer_path;
+	const char *dir, *base, *prompt, *tokenizer_path, *device;
 	bool average;
 	int64_t max_tokens, threads;
 	struct sampler sampler;
@@ -129,15 +131,18 @@ static int open_model(
 	const struct generate_command *c, int64_t length, struct model *m, struct err *err)
 {
 	bool beside = c->base == NULL && hf_weights_exist(c->dir, "adapter_model");
-	int rc = 0;
+	enum device_kind device;
 	m->spec = forward_spec(&m->spec.model, length);
-	if (c->base != NULL || beside)
+	int rc = device_parse(c->device, "--device", &device, err);
+	if (rc == 0)
+		rc = device_choose(device, &device, err);
+	if (rc == 0 && (c->base != NULL || beside))
 		rc = hf_adapter_read(c->dir, &m->spec.lora, err);
 	if (rc == 0)
 		rc = plan_compile(&m->spec, NULL, &m->plan, err);
 	if (rc == 0)
-		rc = engine_create(
-			&m->spec, m->plan, engine_backend_cpu(m->plan->type), (int)c->threads, &m->engine, err);
+		rc = engine_create(&m->spec, m->plan, device_backend(device, m->plan->type),
+			(int)c->threads, &m->engine, err);
 	return rc < 0 ? rc : load(c, m, err);
 }
 
@@ -234,7 +239,7 @@ static int run(void *ctx, struct err *err)
 int cmd_generate(int argc, char **argv)
 {
 	struct generate_command c = {
-		.max_tokens = 100, .threads = 1, .sampler = { .temperature = 1 }
+		.device = "cpu", .max_tokens = 100, .threads = 1, .sampler = { .temperature = 1 }
 	};
 	const struct options_row rows[] = {
 		{ NULL, OPTIONS_TEXT, &c.dir, 0, 0 },
@@ -246,6 +251,7 @@ int cmd_generate(int argc, char **argv)
 		{ "--base", OPTIONS_TEXT, &c.base, 0, 0 },
 		{ "--tokenizer", OPTIONS_TEXT, &c.tokenizer_path, 0, 0 },
 		{ "--average", OPTIONS_FLAG, &c.average, 0, 0 },
+		{ "--device", OPTIONS_TEXT, &c.device, 0, 0 },
 		{ "--threads", OPTIONS_COUNT, &c.threads, 1, OPTIONS_THREADS_MAX },
 	};
 	return options_run(rows, ARRAY_LEN(rows), argc, argv, usage, run, &c);

@@ -153,7 +153,7 @@ static void tell_failure(struct rank *r, const struct err *err)
 static int open_session(
 	struct rank *r, const struct attempt *a, struct session **ret, struct err *err)
 {
-	const struct ranks_place place = {
+	struct ranks_place place = {
 		.rank = (int)r->index,
 		.rendezvous = a->rendezvous,
 		.host = a->host,
@@ -165,7 +165,10 @@ static int open_session(
 		*err = a->spec_err;
 		return rc;
 	}
-	rc = ranks_join(&a->spec, &place, &r->others, err);
+	rc = device_choose(inputs.device, &inputs.device, err);
+	place.apart = rc == 0 && device_is_apart(inputs.device);
+	if (rc == 0)
+		rc = ranks_join(&a->spec, &place, &r->others, err);
 	if (rc < 0) {
 		r->code = rc;
 		return rc;

@@ -37,6 +37,9 @@ static const char usage[] =
 	"  --data training_file=PATH    what to train on; again for more files\n"
 	"  --data validation_file=PATH  what to evaluate on\n"
 	"  --out DIR                    made if it is not there\n"
+	"  --device KIND                " DEVICE_WORDS " (auto: a GPU where there is one); of "
+	"several\n"
+	"                               ranks here, each takes one\n"
 	"  --threads N                  compute threads (1)\n"
 	"  --init DIR                   start from these Hugging Face files instead of fresh weights\n"
 	"  --tokenizer PATH             tokenizer.json (otherwise that of --init)\n"
@@ -56,7 +59,7 @@ static const char usage[] =
 enum { ALL_RANKS = -1 };
 
 struct run_command {
-	const char *spec_path, *out, *rates, *profile, *rendezvous, *host;
+	const char *spec_path, *out, *device, *rates, *profile, *rendezvous, *host;
 	struct session_inputs inputs;
 	int64_t threads, profile_steps, ranks, rank, deadline_ms;
 	struct ranks others;
@@ -225,7 +228,9 @@ static int check_all(struct run_command *c, struct err *err)
 {
 	c->inputs.threads = (int)c->threads;
 	c->inputs.scratch_dir = c->out;
-	int rc = spec_file_read(c->spec_path, c->inputs.init_dir, &c->spec, err);
+	int rc = device_parse(c->device, "--device", &c->inputs.device, err);
+	if (rc == 0)
+		rc = spec_file_read(c->spec_path, c->inputs.init_dir, &c->spec, err);
 	if (rc == 0)
 		rc = check_ranks(c, &c->spec, err);
 	if (rc == 0)
@@ -254,11 +259,14 @@ static int write_init(const struct run_command *c, const struct session *s, stru
 /* The other ranks; then everything is opened. */
 static int open_all(struct run_command *c, struct session **ret, struct err *err)
 {
-	const struct ranks_place place = { .rank = (int)c->rank,
+	struct ranks_place place = { .rank = (int)c->rank,
 		.rendezvous = c->rendezvous,
 		.host = c->host,
 		.deadline_ms = c->deadline_ms };
-	int rc = ranks_join(&c->spec, &place, &c->others, err);
+	int rc = device_choose(c->inputs.device, &c->inputs.device, err);
+	place.apart = rc == 0 && device_is_apart(c->inputs.device);
+	if (rc == 0)
+		rc = ranks_join(&c->spec, &place, &c->others, err);
 	if (rc < 0)
 		return rc;
 	c->inputs.mesh = c->others.mesh;
@@ -358,7 +366,8 @@ static int run_all(struct run_command *c, struct err *err)
 	if (rc == 0 && rank != RUN_RANKS_PARENT) {
 		c->rank = rank;
 		c->rendezvous = c->meeting_place;
-		return run_rank(c, err);
+		rc = device_take(c->inputs.device, rank, err);
+		return rc < 0 ? rc : run_rank(c, err);
 	}
 	int removed = file_remove_tree(c->meeting_place, NULL);
 	return rc < 0 ? rc : removed < 0 ? COMMAND_FAILED : status;
@@ -388,6 +397,7 @@ int cmd_run(int argc, char **argv)
 		{ NULL, OPTIONS_TEXT, &c.spec_path, 0, 0 },
 		{ "--data", OPTIONS_DATA, &c.inputs, 0, 0 },
 		{ "--out", OPTIONS_TEXT, &c.out, 0, 0 },
+		{ "--device", OPTIONS_TEXT, &c.device, 0, 0 },
 		{ "--threads", OPTIONS_COUNT, &c.threads, 1, OPTIONS_THREADS_MAX },
 		{ "--init", OPTIONS_TEXT, &c.inputs.init_dir, 0, 0 },
 		{ "--tokenizer", OPTIONS_TEXT, &c.inputs.tokenizer_path, 0, 0 },

@@ -2,7 +2,6 @@
  * Timing of training steps. */
 #include "workers/trainer/measure.h"
 
-#include "workers/engine/backend.h"
 #include "workers/trainer/made_data.h"
 #include "workers/trainer/session.h"
 
@@ -68,15 +67,29 @@ static int by_size(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
+/* What operations take. To know it, the engine waits for each: that changes how long steps take
+ * where a device works behind its caller. */
+static int time_operations(struct session *s, int64_t steps, struct watch *w, struct err *err)
+{
+	struct engine_step step;
+	int rc = 0;
+	engine_trace(s->engine, on_operation, w);
+	for (int64_t i = 0; i < steps && rc == 0; i++)
+		rc = engine_step(s->engine, &step, err);
+	engine_trace(s->engine, NULL, NULL);
+	return rc;
+}
+
 static int time_steps(
 	struct session *s, int64_t warm, int64_t steps, struct measure *m, struct err *err)
 {
 	struct watch w = { .m = m };
 	struct engine_step step = { 0 };
+	bool behind = device_is_apart(s->device);
 	cleanup(freep) double *ms = calloc((size_t)steps, sizeof(*ms));
 	if (ms == NULL)
 		return err_set(err, ERR_NO_MEMORY, NULL, "no memory for %lld times", (long long)steps);
-	engine_trace(s->engine, on_operation, &w);
+	engine_trace(s->engine, behind ? NULL : on_operation, &w);
 	int rc = 0;
 	for (int64_t i = -warm; i < steps && rc == 0; i++) {
 		w.counts = i >= 0;
@@ -86,6 +99,8 @@ static int time_steps(
 			ms[i] = (double)(now_ns() - begin) / 1e6;
 	}
 	engine_trace(s->engine, NULL, NULL);
+	if (rc == 0 && behind)
+		rc = time_operations(s, steps, &w, err);
 	if (rc < 0)
 		return rc;
 	qsort(ms, (size_t)steps, sizeof(*ms), by_size);
@@ -99,11 +114,11 @@ static int time_steps(
 	return 0;
 }
 
-int measure_run(const struct job_spec *spec, int threads, int64_t warm, int64_t steps,
-	struct measure *ret, struct err *err)
+int measure_run(const struct job_spec *spec, enum device_kind device, int threads, int64_t warm,
+	int64_t steps, struct measure *ret, struct err *err)
 {
 	struct job_spec made = *spec;
-	struct session_inputs in = { .threads = threads };
+	struct session_inputs in = { .threads = threads, .device = device };
 	struct measure m = { 0 };
 	struct made_data data = { 0 };
 	cleanup(session_closep) struct session *s = NULL;
@@ -122,7 +137,7 @@ int measure_run(const struct job_spec *spec, int threads, int64_t warm, int64_t 
 	m.plan_bytes = s->plan->total_bytes;
 	m.memory_bytes = engine_memory_bytes(s->engine);
 	m.resident_bytes = resident("VmHWM:") - before;
-	m.backend = engine_backend_cpu(s->plan->type)->name;
+	m.backend = engine_backend_name(device_backend(s->device, s->plan->type));
 	*ret = m;
 	return 0;
 }

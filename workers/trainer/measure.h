@@ -8,6 +8,7 @@
 #include "core/spec/spec.h"
 #include "workers/engine/engine.h"
 #include "workers/plan/plan.h"
+#include "workers/trainer/device.h"
 
 #include <stdint.h>
 
@@ -33,6 +34,7 @@ struct measure {
 	struct measure_kind kinds[PLAN_OP_COUNT];
 };
 
-/* warm steps first, which do not count. */
-int measure_run(const struct job_spec *spec, int threads, int64_t warm, int64_t steps,
-	struct measure *ret, struct err *err) must_check;
+/* warm steps first, which do not count. Where the device works behind its caller, operations are
+ * timed in `steps` more, each waited for. */
+int measure_run(const struct job_spec *spec, enum device_kind device, int threads, int64_t warm,
+	int64_t steps, struct measure *ret, struct err *err) must_check;

@@ -33,6 +33,7 @@ int ranks_join(
 		.host = p->host,
 		.deadline_ms = p->deadline_ms,
 		.check = COMM_CHECK_DEFAULT,
+		.apart = p->apart,
 	};
 	if (rc == 0)
 		rc = mesh_open(&place, &o, &r.mesh, err);

@@ -16,6 +16,7 @@ struct ranks_place {
 	const char *rendezvous; /* the folder where they meet, the same for all; fresh */
 	const char *host;       /* address that the others reach this rank at; NULL: 127.0.0.1 */
 	int64_t deadline_ms;    /* of each collective; 0: comm.h's */
+	bool apart;             /* device_is_apart of what they compute on */
 };
 
 struct ranks {

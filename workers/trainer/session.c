@@ -31,31 +31,36 @@ static int open_data(struct session *s, const struct session_inputs *in, struct 
 }
 
 /* The server has done this already where it knew the data's shape. */
-static int check_memory(const struct plan *p, int64_t memory_bytes, struct err *err)
+static int check_memory(
+	const struct plan *p, enum device_kind device, int64_t memory_bytes, struct err *err)
 {
-	if (memory_bytes <= 0 || p->total_bytes <= memory_bytes)
+	int64_t bytes = device_is_apart(device) ? p->device_bytes : p->total_bytes;
+	if (memory_bytes <= 0 || bytes <= memory_bytes)
 		return 0;
 	return err_set(err, ERR_PLAN_TOO_LARGE, "$.model",
 		"the plan needs %lld bytes (%.2f GiB), the device has %lld bytes (%.2f GiB)",
-		(long long)p->total_bytes, (double)p->total_bytes / GIB, (long long)memory_bytes,
-		(double)memory_bytes / GIB);
+		(long long)bytes, (double)bytes / GIB, (long long)memory_bytes, (double)memory_bytes / GIB);
 }
 
 static int open_engine(struct session *s, const struct session_inputs *in, struct err *err)
 {
 	struct plan_dataset dims;
+	enum device_kind device = in->device;
 	data_dims(s->training, s->validation, &dims);
 	int rank = s->mesh != NULL ? s->mesh->world->rank : 0;
 	int rc = plan_compile_rank(&s->spec, &dims, rank, &s->plan, err);
 	if (rc == 0)
 		rc = plan_set_dataset(s->plan, &s->spec, &dims, err);
 	if (rc == 0)
-		rc = check_memory(s->plan, in->memory_bytes, err);
+		rc = device_choose(in->device, &device, err);
+	if (rc == 0)
+		rc = check_memory(s->plan, device, in->memory_bytes, err);
 	if (rc == 0)
 		rc = plan_job_of(s->plan, &s->spec, &s->job, err);
 	if (rc == 0)
 		rc = engine_create(
-			&s->spec, s->plan, engine_backend_cpu(s->plan->type), in->threads, &s->engine, err);
+			&s->spec, s->plan, device_backend(device, s->plan->type), in->threads, &s->engine, err);
+	s->device = device;
 	if (rc == 0 && s->mesh != NULL)
 		rc = engine_join(s->engine, s->mesh, err);
 	if (rc == 0)

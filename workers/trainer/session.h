@@ -10,6 +10,7 @@
 #include "workers/engine/mesh.h"
 #include "workers/plan/plan_job.h"
 #include "workers/trainer/checkpoint.h"
+#include "workers/trainer/device.h"
 
 #include <stdint.h>
 
@@ -23,17 +24,19 @@ struct session_inputs {
 	const char *tokenizer_path; /* tokenizer.json; NULL: the spec needs none */
 	const char *scratch_dir;    /* where data sets may put what they derive; NULL: TMPDIR */
 	int threads;
-	int64_t memory_bytes; /* what the device has; 0: not known */
-	double peak_flops;    /* of the device in the plan's type, for MFU; 0: not known, not told */
-	struct mesh *mesh;    /* the other ranks; NULL: a job of one rank */
+	enum device_kind device; /* AUTO is decided when it opens: with a mesh it is decided before */
+	int64_t memory_bytes;    /* what the device has; 0: not known */
+	double peak_flops;       /* of the device in the plan's type, for MFU; 0: not known, not told */
+	struct mesh *mesh;       /* the other ranks; NULL: a job of one rank */
 };
 
 struct session {
 	struct job_spec spec; /* what the spec left to the files that it starts from is filled in */
 	struct data *training, *validation; /* validation may be NULL */
 	struct plan *plan;
-	struct plan_job job; /* what all ranks compute */
-	struct mesh *mesh;   /* borrowed; NULL: alone */
+	struct plan_job job;     /* what all ranks compute */
+	struct mesh *mesh;       /* borrowed; NULL: alone */
+	enum device_kind device; /* decided */
 	struct engine *engine;
 	struct hf_tokenizer tokenizer;
 	struct summary_metrics metrics;

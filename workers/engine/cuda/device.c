@@ -3,8 +3,10 @@
  * host. Called through the tables by the engine's thread, and by the kernels' launchers. */
 #include "workers/engine/cuda/device.h"
 
+#include "workers/comm/comm.h"
 #include "workers/engine/cuda/cuda.h"
 #include "workers/engine/cuda/gemm.h"
+#include "workers/engine/engine.h"
 
 #include <omp.h>
 #include <stdlib.h>
@@ -70,7 +72,8 @@ int cuda_multiprocessors(void)
 /* ------------------------------------------------------------------------------------ the device
  */
 
-static int open_device(struct backend_ctx *ctx, struct err *err)
+/* The first device, when it is one that the kernels were compiled for. */
+static int find_device(int index, struct err *err)
 {
 	int count = 0, major = 0, minor = 0;
 	cudaError_t rc = cudaGetDeviceCount(&count);
@@ -79,14 +82,9 @@ static int open_device(struct backend_ctx *ctx, struct err *err)
 	if (count == 0)
 		return err_set(err, ERR_UNAVAILABLE, NULL,
 			"no CUDA device is visible: see nvidia-smi and CUDA_VISIBLE_DEVICES");
-	rc = cudaSetDevice(ctx->index);
+	rc = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index);
 	if (rc == cudaSuccess)
-		rc = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, ctx->index);
-	if (rc == cudaSuccess)
-		rc = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, ctx->index);
-	if (rc == cudaSuccess)
-		rc = cudaDeviceGetAttribute(
-			&ctx->multiprocessors, cudaDevAttrMultiProcessorCount, ctx->index);
+		rc = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, index);
 	if (rc != cudaSuccess)
 		return failed(rc, ERR_UNAVAILABLE, "the CUDA device", err);
 	if (major * 10 + minor < CAPABILITY_MIN)
@@ -94,6 +92,26 @@ static int open_device(struct backend_ctx *ctx, struct err *err)
 			"the CUDA device has compute capability %d.%d, at least %d.%d is needed", major, minor,
 			CAPABILITY_MIN / 10, CAPABILITY_MIN % 10);
 	return 0;
+}
+
+int engine_cuda_find(struct err *err)
+{
+	int rc = find_device(0, err);
+	if (rc < 0)
+		(void)cudaGetLastError(); /* said here, and not by the next launch */
+	return rc;
+}
+
+static int open_device(struct backend_ctx *ctx, struct err *err)
+{
+	int rc = find_device(ctx->index, err);
+	if (rc < 0)
+		return rc;
+	cudaError_t failure = cudaSetDevice(ctx->index);
+	if (failure == cudaSuccess)
+		failure = cudaDeviceGetAttribute(
+			&ctx->multiprocessors, cudaDevAttrMultiProcessorCount, ctx->index);
+	return failure == cudaSuccess ? 0 : failed(failure, ERR_UNAVAILABLE, "the CUDA device", err);
 }
 
 static int open_stream(struct backend_ctx *ctx, struct err *err)
@@ -158,6 +176,11 @@ void cuda_enter(struct backend_ctx *ctx)
 	cuda_gemm_enter(ctx->gemm);
 	keep(ctx, cudaSetDevice(ctx->index), "the CUDA device");
 	omp_set_num_threads(ctx->threads);
+}
+
+void cuda_group_device(const struct backend_ctx *ctx, struct comm_device *ret)
+{
+	*ret = (struct comm_device){ .index = ctx->index, .stream = ctx->stream };
 }
 
 int cuda_finish(struct backend_ctx *ctx, struct err *err)

@@ -15,3 +15,4 @@ void cuda_put_of(struct backend_ctx *ctx, void *device, const void *host, int64_
 void cuda_put_wait(struct backend_ctx *ctx);
 void cuda_get(struct backend_ctx *ctx, void *host, const void *device, int64_t bytes);
 void cuda_copy(struct backend_ctx *ctx, void *to, const void *from, int64_t bytes);
+void cuda_group_device(const struct backend_ctx *ctx, struct comm_device *ret);

@@ -33,7 +33,7 @@ static void every_input_has_its_place(void **state)
 	struct err err = { 0 };
 	cleanup(attempt_freep) struct attempt *a = NULL;
 	(void)state;
-	int rc = read_text(",\"peak_flops\":5e10,"
+	int rc = read_text(",\"peak_flops\":5e10,\"device\":\"cuda\","
 					   "\"files\":[{\"role\":\"training_file\",\"sha256\":\"" SHA "\","
 					   "\"filename\":\"t.txt\"},{\"role\":\"tokenizer\",\"sha256\":\"" SHA "\"},"
 					   "{\"role\":\"validation_file\",\"sha256\":\"" SHA "\"}],"
@@ -51,6 +51,7 @@ static void every_input_has_its_place(void **state)
 	assert_true(ends_with(a->inputs.resume_dir, "/resume"));
 	assert_non_null(a->inputs.scratch_dir);
 	assert_true(a->inputs.peak_flops == 5e10);
+	assert_int_equal(a->inputs.device, DEVICE_CUDA);
 }
 
 static void what_is_not_there_is_not_named(void **state)
@@ -63,6 +64,7 @@ static void what_is_not_there_is_not_named(void **state)
 	assert_null(a->inputs.resume_dir);
 	assert_null(a->inputs.tokenizer_path);
 	assert_true(a->inputs.peak_flops == 0);
+	assert_int_equal(a->inputs.device, DEVICE_AUTO);
 	attempt_freep(&a);
 	assert_int_equal(read_text(",\"tokenizer\":\"files/gpt2.json\"", &a, &err), 0);
 	assert_true(ends_with(a->inputs.tokenizer_path, "/files/gpt2.json"));
@@ -74,6 +76,7 @@ static void wrong_lists_are_refused(void **state)
 		",\"files\":[{\"role\":\"poem\",\"sha256\":\"" SHA "\"}]",
 		",\"files\":[{\"role\":\"tokenizer\",\"sha256\":\"../../etc/passwd\"}]",
 		",\"peak_flops\":-1",
+		",\"device\":\"gpu\"",
 	};
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(wrong); i++) {
