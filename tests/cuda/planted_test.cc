@@ -194,8 +194,9 @@ static __global__ void shared_kernel(int first, int last, float *y)
 	CUDA_SHARED(float, room, PLANTED_THREADS);
 	CUDA_SHARED(float, other, PLANTED_THREADS);
 	other[threadIdx.x] = 1;
+	float *to = room; /* of an array whose size it knows UBSan would tell first */
 	for (int i = first + (int)threadIdx.x; i < last; i += PLANTED_THREADS)
-		room[i] = 1;
+		to[i] = 1;
 	__syncthreads();
 	y[threadIdx.x] = room[threadIdx.x] + other[threadIdx.x];
 }
