@@ -296,7 +296,7 @@ struct nvmlEventData_st {
 };
 static struct events {
 	unsigned xids, eccs; /* lines that have happened */
-	char watched[SLOTS];
+	unsigned long long watched[SLOTS]; /* types */
 } events;
 
 EXPORT int nvmlEventSetCreate(struct events **set)
@@ -317,7 +317,7 @@ EXPORT int nvmlDeviceRegisterEvents(
 {
 	if ((types & ~(0x2ULL | 0x8ULL)) != 0)
 		return UNSUPPORTED; /* nothing else is made up here */
-	set->watched[device - slots] = 1;
+	set->watched[device - slots] = types;
 	return status_of(device);
 }
 
@@ -338,7 +338,7 @@ static bool take(struct events *set, struct nvmlEventData_st *data)
 	data->eventType = ecc ? 0x2 : 0x8;
 	data->eventData = ecc ? 0 : strtoull(l.word[2], NULL, 10);
 	data->gpuInstanceId = l.words > 3 ? (unsigned)strtoul(l.word[3], NULL, 10) : 0xffffffffU;
-	return set->watched[data->device - slots] != 0;
+	return (set->watched[data->device - slots] & data->eventType) != 0;
 }
 
 EXPORT int nvmlEventSetWait_v2(
