@@ -91,6 +91,11 @@ void device_write_registration(const struct device_set *set, struct json_writer 
 
 void device_write_faults(const struct device_set *set, struct json_writer *w)
 {
+	bool any = false;
+	for (int i = 0; i < set->count; i++)
+		any = any || set->list[i].fault[0] != '\0';
+	if (!any)
+		return;
 	json_key(w, "faults");
 	json_begin_array(w);
 	for (int i = 0; i < set->count; i++) {

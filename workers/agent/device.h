@@ -46,7 +46,7 @@ int device_find(const struct settings_agent *s, int built_cuda, struct device_se
 
 /* Members `devices`, and `cuda` with GPUs, of a registration. */
 void device_write_registration(const struct device_set *set, struct json_writer *w);
-/* The member `faults` of a report. */
+/* The member `faults` of a report, when there are any: a server of before does not know it. */
 void device_write_faults(const struct device_set *set, struct json_writer *w);
 
 /* Notes that the device must not be used. Only the first of several faults is told: the others are
