@@ -295,7 +295,7 @@ struct nvmlEventData_st {
 	unsigned int gpuInstanceId, computeInstanceId;
 };
 static struct events {
-	unsigned xids, eccs; /* lines that have happened */
+	unsigned xids, eccs;               /* lines that have happened */
 	unsigned long long watched[SLOTS]; /* types */
 } events;
 
