@@ -225,7 +225,8 @@ agent_start() { # N
 		TRAINYARD_AGENT_KEY="$(cat "$DIR/keys/$name")" TRAINYARD_AGENT_NAME="$name" \
 		TRAINYARD_REGION="$region" TRAINYARD_INSTANCE_TYPE=cpu-dev TRAINYARD_DEVICES="$devices" \
 		TRAINYARD_TOKENIZER_DIR="$ROOT/.cache/tokenizers" \
-		TRAINYARD_WORK_DIR="$DIR/$name" TRAINYARD_TRAINER="$BUILD/workers/trainer/trainyard-trainer" \
+		TRAINYARD_WORK_DIR="$DIR/$name" \
+		TRAINYARD_TRAINER="${TRAINYARD_TRAINER:-$BUILD/workers/trainer/trainyard-trainer}" \
 		"$BUILD/workers/agent/trainyard-agent"
 }
 

@@ -64,6 +64,8 @@ const struct route routes_api[] = {
 	{ "DELETE", "/v1/tenants/{id}/api-keys/{key_id}", "api_keys_revoke", SCOPE_OPERATOR, BODY_NONE,
 		0, 0, api_keys_revoke },
 	{ "GET", "/v1/devices", "devices_list", SCOPE_OPERATOR, BODY_NONE, 0, 0, devices_list },
+	{ "POST", "/v1/devices/{id}/return", "devices_return", SCOPE_OPERATOR, BODY_NONE, 0, 0,
+		devices_return },
 };
 const size_t routes_api_count = ARRAY_LEN(routes_api);
 

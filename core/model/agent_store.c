@@ -44,12 +44,13 @@ int agent_store_register(struct db_conn *conn, const struct agent_machine *m,
 	cleanup(db_result_freep) struct db_result *r = NULL;
 	rc = db_exec(conn, &r, err,
 		"insert into agents as g"
-		" (id, key_id, name, region, instance_type, boot_id, engine_build, rates, host)"
+		" (id, key_id, name, region, instance_type, boot_id, engine_build, rates, host, cuda)"
 		" values ($1, $2, $3, $4, $5, $6, $7, coalesce($8::jsonb, '{}'),"
-		"  coalesce($9, '127.0.0.1'))"
+		"  coalesce($9, '127.0.0.1'), $10::jsonb)"
 		" on conflict (key_id) do update set name = excluded.name, region = excluded.region,"
 		" instance_type = excluded.instance_type, boot_id = excluded.boot_id,"
 		" engine_build = excluded.engine_build, rates = excluded.rates, host = excluded.host,"
+		" cuda = excluded.cuda,"
 		" status = 'ready',"
 		" last_seen_at = yard_now()"
 		" where g.instance_type = excluded.instance_type or not exists"
@@ -58,7 +59,7 @@ int agent_store_register(struct db_conn *conn, const struct agent_machine *m,
 		" returning g.id",
 		DB_TEXT(id), DB_TEXT(m->key_id), DB_TEXT(m->name), DB_TEXT(m->region),
 		DB_TEXT(m->instance_type), DB_TEXT(m->boot_id), DB_TEXT(m->engine_build),
-		DB_TEXT(m->rates_json), DB_TEXT(m->host));
+		DB_TEXT(m->rates_json), DB_TEXT(m->host), DB_TEXT(m->cuda_json));
 	if (rc < 0)
 		return rc;
 	if (db_rows(r) == 0)

@@ -27,6 +27,7 @@ struct agent_machine {
 	const char *boot_id;
 	const char *engine_build;
 	const char *rates_json;
+	const char *cuda_json; /* driver and build; NULL: no GPUs */
 	const char *host; /* what trainers on other machines reach its trainers at; NULL: only itself */
 };
 /* Idempotent by credential. RESIDENCY when the regions differ or are not known, INVALID_VALUE

@@ -262,7 +262,8 @@ static int hold_devices(struct db_conn *conn, const struct candidate *c,
 	int rc = db_exec(conn, &r, err,
 		"with free as (select id, device_index from devices where agent_id = $1"
 		"  and instance_type = $2 and open_state = 'idle' and deregistered_at is null"
-		"  and not withdrawn order by device_index limit $3 for update skip locked)"
+		"  and not withdrawn and cordoned_at is null order by device_index limit $3 for update "
+		"skip locked)"
 		" insert into attempt_devices (attempt_id, rank, device_id)"
 		" select $4, $5 + row_number() over (order by device_index) - 1, id from free"
 		" returning device_id",

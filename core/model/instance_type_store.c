@@ -35,11 +35,13 @@ int instance_type_store_get(
 	return 0;
 }
 
-/* A device is free when its machine is ready, it is not on its way out and no attempt holds it. */
+/* A device is free when its machine is ready, it is not on its way out, not cordoned, and no
+ * attempt holds it. */
 static const char list_sql[] =
 	"with by_region as ("
 	" select d.instance_type, d.region, count(*) as total,"
-	"  count(*) filter (where a.status = 'ready' and not d.withdrawn and not exists (select from"
+	"  count(*) filter (where a.status = 'ready' and not d.withdrawn and d.cordoned_at is null and"
+	"   not exists (select from"
 	"   attempt_devices h where h.device_id = d.id and not h.released)) as free"
 	" from devices d join agents a on a.id = d.agent_id"
 	" where d.deregistered_at is null group by d.instance_type, d.region"

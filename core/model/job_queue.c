@@ -68,7 +68,8 @@ int job_queue_agents(struct db_conn *conn, struct job_queue_agent ret[static JOB
 		" count(*) filter (where d.open_state = 'idle'),"
 		" case when g.host ~ '^(127\\.|localhost$|::1$)' then g.boot_id else '' end"
 		" from agents g join devices d on d.agent_id = g.id and d.deregistered_at is null"
-		"  and not d.withdrawn and d.instance_type = g.instance_type and d.region = g.region"
+		"  and not d.withdrawn and d.cordoned_at is null and d.instance_type = g.instance_type and "
+		"d.region = g.region"
 		" where g.status = 'ready' group by g.id order by g.id limit $1",
 		DB_I64(JOB_QUEUE_AGENTS_MAX));
 	if (rc < 0)

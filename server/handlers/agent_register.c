@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { RATES_MAX = 16 * 1024, HOST_MAX = 255 };
+enum { RATES_MAX = 16 * 1024, HOST_MAX = 255, VERSION_MAX = 80 };
 
 struct registration {
 	struct agent_machine machine;
@@ -30,6 +30,7 @@ static int read_device(
 	json_obj_need(&o, "memory_bytes");
 	json_obj_i64(&o, "index", 0, 1023, &d.index);
 	json_obj_str(&o, "name", 1, DEVICE_STORE_NAME_MAX, &d.name);
+	json_obj_str(&o, "uuid", 1, DEVICE_STORE_NAME_MAX, &d.uuid);
 	json_obj_i64(&o, "memory_bytes", 1, INT64_MAX, &d.memory_bytes);
 	for (int i = 0; i < reg->device_count; i++)
 		if (reg->devices[i].index == d.index)
@@ -41,11 +42,30 @@ static int read_device(
 	return rc;
 }
 
-static int read_body(
-	struct request *req, struct registration *reg, char **ret_rates, struct err *err)
+/* Kept as it is, and shown to operators: the agent itself refuses a driver that does not do. */
+static int read_cuda(const struct json_val *v, char **ret_text, struct err *err)
+{
+	const char *driver, *driver_cuda, *build_cuda;
+	struct json_obj o;
+	json_obj_open(&o, v, "$.cuda", err);
+	json_obj_need(&o, "driver");
+	json_obj_need(&o, "driver_cuda");
+	json_obj_need(&o, "build_cuda");
+	json_obj_str(&o, "driver", 1, VERSION_MAX, &driver);
+	json_obj_str(&o, "driver_cuda", 1, VERSION_MAX, &driver_cuda);
+	json_obj_str(&o, "build_cuda", 1, VERSION_MAX, &build_cuda);
+	int rc = json_obj_close(&o);
+	if (rc < 0)
+		return rc;
+	*ret_text = json_dump(v);
+	return *ret_text != NULL ? 0 : err_set(err, ERR_NO_MEMORY, NULL, "No memory.");
+}
+
+static int read_body(struct request *req, struct registration *reg, char **ret_rates,
+	char **ret_cuda, struct err *err)
 {
 	struct agent_machine *m = &reg->machine;
-	const struct json_val *devices = NULL, *rates = NULL;
+	const struct json_val *devices = NULL, *rates = NULL, *cuda = NULL;
 	struct json_obj o;
 	json_obj_open(&o, req->json, "$", err);
 	static const char *const needed[] = { "name", "boot_id", "engine_build", "region",
@@ -60,6 +80,7 @@ static int read_body(
 	json_obj_array(&o, "devices", DEVICE_STORE_MAX, &devices);
 	json_obj_object(&o, "rates", &rates);
 	json_obj_str(&o, "host", 1, HOST_MAX, &m->host);
+	json_obj_object(&o, "cuda", &cuda);
 	int rc = json_obj_close(&o);
 	if (rc < 0)
 		return rc;
@@ -68,6 +89,8 @@ static int read_body(
 		snprintf(path, sizeof(path), "$.devices[%zu]", i);
 		rc = read_device(json_array_at(devices, i), path, reg, err);
 	}
+	if (rc == 0 && cuda != NULL)
+		rc = read_cuda(cuda, ret_cuda, err);
 	if (rc < 0 || rates == NULL)
 		return rc;
 	cleanup(freep) char *text = json_dump(rates);
@@ -110,13 +133,14 @@ int agent_register(struct request *req, struct response *res, struct err *err)
 	struct registration *reg = arena_alloc(&req->arena, sizeof(*reg));
 	if (reg == NULL)
 		return err_set(err, ERR_NO_MEMORY, NULL, "No memory for the registration.");
-	cleanup(freep) char *rates = NULL;
-	int rc = read_body(req, reg, &rates, err);
+	cleanup(freep) char *rates = NULL, *cuda = NULL;
+	int rc = read_body(req, reg, &rates, &cuda, err);
 	if (rc < 0)
 		return rc;
 	reg->machine.key_id = req->principal.id;
 	reg->machine.key_region = req->principal.agent_region;
 	reg->machine.rates_json = rates;
+	reg->machine.cuda_json = cuda;
 	rc = db_tx(req->app->pool, APP_DB_WAIT_MS, register_in_tx, reg, err);
 	if (rc < 0)
 		return rc;

@@ -8,6 +8,7 @@
 #include "core/model/attempt_leave.h"
 #include "core/model/attempt_message.h"
 #include "core/model/attempt_store.h"
+#include "core/model/device_store.h"
 #include "core/model/rendezvous_store.h"
 #include "server/http/hub.h"
 #include "server/scheduler/scheduler.h"
@@ -17,6 +18,7 @@
 
 enum {
 	MESSAGES_MAX = 2000,
+	FAULT_MAX = 500,
 	STILL_MAX = 2 * ATTEMPT_STORE_BEATS_MAX * (IDENT_MAX + 1) + 3,
 };
 
@@ -29,10 +31,21 @@ struct reported {
 	char job_id[IDENT_MAX];
 };
 
+/* A device that must not be used. */
+struct fault {
+	int64_t index;
+	const char *uuid, *message;
+	bool is_new;
+};
+
 struct report {
 	struct app *app;
 	const char *agent_id;
 	const struct json_val *messages;
+	struct fault faults[DEVICE_STORE_MAX];
+	int fault_count;
+	char doomed[DEVICE_STORE_MAX][IDENT_MAX]; /* jobs of attempts that end for them */
+	int doomed_count;
 	struct reported attempts[ATTEMPT_STORE_BEATS_MAX];
 	int count;
 	struct buf *still; /* text[] of the attempts that the machine has anything of */
@@ -95,9 +108,26 @@ static void note_still(struct report *rep, const struct json_val *list)
 	}
 }
 
+static int read_fault(
+	struct report *rep, const struct json_val *v, const char *path, struct err *err)
+{
+	struct fault f = { .uuid = "" };
+	struct json_obj o;
+	json_obj_open(&o, v, path, err);
+	json_obj_need(&o, "index");
+	json_obj_need(&o, "message");
+	json_obj_i64(&o, "index", 0, 1023, &f.index);
+	json_obj_str(&o, "uuid", 0, DEVICE_STORE_NAME_MAX, &f.uuid);
+	json_obj_str(&o, "message", 1, FAULT_MAX, &f.message);
+	int rc = json_obj_close(&o);
+	if (rc == 0)
+		rep->faults[rep->fault_count++] = f;
+	return rc;
+}
+
 static int read_body(struct request *req, struct report *rep, struct err *err)
 {
-	const struct json_val *beats = NULL, *leaving = NULL;
+	const struct json_val *beats = NULL, *leaving = NULL, *faults = NULL;
 	struct reported *r = NULL;
 	char path[JSON_PATH_MAX];
 	struct json_obj o;
@@ -106,11 +136,16 @@ static int read_body(struct request *req, struct report *rep, struct err *err)
 	json_obj_str(&o, "agent_id", 1, IDENT_MAX - 1, &rep->agent_id);
 	json_obj_array(&o, "beats", ATTEMPT_STORE_BEATS_MAX, &beats);
 	json_obj_array(&o, "leaving", ATTEMPT_STORE_BEATS_MAX, &leaving);
+	json_obj_array(&o, "faults", DEVICE_STORE_MAX, &faults);
 	json_obj_array(&o, "messages", MESSAGES_MAX, &rep->messages);
 	int rc = json_obj_close(&o);
 	for (size_t i = 0; rc == 0 && i < json_array_len(beats); i++) {
 		snprintf(path, sizeof(path), "$.beats[%zu]", i);
 		rc = read_fence(rep, json_array_at(beats, i), path, &r, err);
+	}
+	for (size_t i = 0; rc == 0 && i < json_array_len(faults); i++) {
+		snprintf(path, sizeof(path), "$.faults[%zu]", i);
+		rc = read_fault(rep, json_array_at(faults, i), path, err);
 	}
 	note_still(rep, beats);
 	note_still(rep, leaving);
@@ -262,6 +297,75 @@ static int leave_in_tx(struct db_conn *conn, void *ctx, struct err *err)
 	return attempt_leave_told(conn, rep->agent_id, buf_cstr(rep->still), &rep->freed, err);
 }
 
+/* ---------------------------------------------------------------- faults */
+
+static int cordon_in_tx(struct db_conn *conn, void *ctx, struct err *err)
+{
+	struct report *rep = ctx;
+	int rc = 0;
+	for (int i = 0; rc == 0 && i < rep->fault_count; i++) {
+		struct fault *f = &rep->faults[i];
+		rc = device_store_cordon(
+			conn, rep->agent_id, f->index, f->uuid, f->message, &f->is_new, err);
+	}
+	return rc;
+}
+
+/* Before what it says of attempts: a device that its end frees must not be given away again. */
+static int cordon_all(struct report *rep, struct err *err)
+{
+	if (rep->fault_count == 0)
+		return 0;
+	int rc = db_tx(rep->app->pool, APP_DB_WAIT_MS, cordon_in_tx, rep, err);
+	for (int i = 0; rc == 0 && i < rep->fault_count; i++)
+		if (rep->faults[i].is_new)
+			log_warn("device.cordoned", LOG_STR("agent_id", rep->agent_id),
+				LOG_INT("index", rep->faults[i].index), LOG_STR("uuid", rep->faults[i].uuid),
+				LOG_STR("reason", rep->faults[i].message));
+	return rc;
+}
+
+static int end_doomed(
+	struct db_conn *conn, struct report *rep, const struct db_result *r, int row, struct err *err)
+{
+	char text[ERR_MESSAGE_MAX];
+	struct attempt a;
+	const struct attempt_fence fence = {
+		.attempt_id = db_str(r, row, 0),
+		.epoch = db_i64(r, row, 1),
+		.agent_id = rep->agent_id,
+	};
+	snprintf(text, sizeof(text), "the device failed: %s", db_str(r, row, 3));
+	const struct attempt_end end = {
+		.outcome = ATTEMPT_FAILED,
+		.reason = "platform_error",
+		.message = text,
+		.rank = db_i64(r, row, 2),
+		.exit_code = ATTEMPT_NO_NUMBER,
+		.signal = ATTEMPT_NO_NUMBER,
+	};
+	int rc = attempt_store_lock(conn, &fence, &a, err);
+	if (rc == ERR_LEASE_LOST)
+		return 0; /* over meanwhile */
+	rc = rc == 0 ? attempt_end(conn, &a, &end, err) : rc;
+	if (rc == 0 && rep->doomed_count < DEVICE_STORE_MAX)
+		snprintf(rep->doomed[rep->doomed_count++], IDENT_MAX, "%s", a.job_id);
+	return rc;
+}
+
+/* What was placed on a device before it was cordoned, and its machine has not heard of: it ends the
+ * attempts that it knows itself. */
+static int end_doomed_in_tx(struct db_conn *conn, void *ctx, struct err *err)
+{
+	struct report *rep = ctx;
+	cleanup(db_result_freep) struct db_result *r = NULL;
+	rep->doomed_count = 0;
+	int rc = device_store_doomed(conn, rep->agent_id, buf_cstr(rep->still), &r, err);
+	for (int i = 0; rc == 0 && i < db_rows(r); i++)
+		rc = end_doomed(conn, rep, r, i, err);
+	return rc;
+}
+
 /* ---------------------------------------------------------------- afterwards */
 
 static void touch(struct app *app, const char *kind, const char *id)
@@ -299,7 +403,9 @@ static void wake_others(struct report *rep)
 			touch(rep->app, "job", rep->attempts[i].job_id);
 		ended = ended || rep->attempts[i].ended;
 	}
-	if (!ended && rep->freed == 0)
+	for (int i = 0; i < rep->doomed_count; i++)
+		touch(rep->app, "job", rep->doomed[i]);
+	if (!ended && rep->freed == 0 && rep->doomed_count == 0)
 		return;
 	touch(rep->app, "agent", rep->agent_id);
 	/* Who is not woken polls again in a while. */
@@ -340,9 +446,13 @@ int agent_report(struct request *req, struct response *res, struct err *err)
 	int rc = read_body(req, rep, err);
 	if (rc == 0)
 		rc = beat_all(rep, req, err);
+	if (rc == 0)
+		rc = cordon_all(rep, err);
 	for (int i = 0; rc == 0 && i < rep->count; i++)
 		if (rep->attempts[i].has_messages && rep->attempts[i].beat.alive)
 			rc = apply_reported(rep, &rep->attempts[i], err);
+	if (rc == 0 && rep->fault_count > 0)
+		rc = db_tx(rep->app->pool, APP_DB_WAIT_MS, end_doomed_in_tx, rep, err);
 	if (rc == 0)
 		rc = db_tx(rep->app->pool, APP_DB_WAIT_MS, leave_in_tx, rep, err);
 	wake_others(rep);

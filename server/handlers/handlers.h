@@ -50,6 +50,7 @@ int api_keys_create(struct request *req, struct response *res, struct err *err);
 int api_keys_list(struct request *req, struct response *res, struct err *err);
 int api_keys_revoke(struct request *req, struct response *res, struct err *err);
 int devices_list(struct request *req, struct response *res, struct err *err);
+int devices_return(struct request *req, struct response *res, struct err *err);
 
 /* agents' port */
 int agent_register(struct request *req, struct response *res, struct err *err);

@@ -94,6 +94,7 @@ def test_operators_act_for_a_tenant_only_when_they_name_it(operator, tenant):
     assert operator.refused("files_get", id=file, headers=other).status in (403, 404)
     for operation in ("tenants_list", "devices_list"):
         assert tenant.refused(operation).status == 403
+    assert tenant.refused("devices_return", id="dev_" + NOBODY).status == 403
 
 
 # ------------------------------------------------------------------ Idempotency-Key

@@ -28,6 +28,15 @@ def test_the_service_describes_itself(operator, description):
     assert set(served["paths"]) == set(yaml.safe_load(yaml.safe_dump(served))["paths"])
 
 
+def test_devices_are_returned(operator, can_train):
+    if can_train:
+        device = operator.ok("devices_list")["data"][0]["id"]
+        assert operator.ok("devices_return", id=device) == {
+            "id": device, "object": "device", "was_cordoned": False}
+    unknown = operator.refused("devices_return", id="dev_01ARZ3NDEKTSV4RRFFQ69G5FAV")
+    assert unknown.status == 404
+
+
 def test_tenants_and_keys(operator, make_tenant):
     tenant = make_tenant(["us-east"])
     shown = operator.ok("tenants_get", id=tenant.tenant_id)
@@ -335,5 +344,5 @@ def test_every_operation_was_judged(description, can_train):
     """Last in this file: no operation may be described and not tried."""
     hard = {"invoices_get"}  # needs a closed month; tried by the integration tests
     if not can_train:
-        hard |= {"model_files_list", "model_files_get"}
+        hard |= {"model_files_list", "model_files_get", "devices_return"}
     assert set(description.operations) - description.seen - hard == set()

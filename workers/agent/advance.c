@@ -174,6 +174,8 @@ static void advance_prepared(struct agent *a, struct run *r)
 		leave_early(a, r);
 		return;
 	}
+	if (!fault_devices_ready(a, r))
+		return;
 	int rc = r->parts > 1 ? meet_tell_prepared(r, &err) : 0;
 	if (rc == 0)
 		rc = meet_start(a, r, &err);

@@ -20,6 +20,10 @@ void ended_reap(struct agent *a, struct run *r);
  */
 void ended_check(struct agent *a, struct run *r);
 
+/* The attempt's devices may be used now: none has a fault, and nobody holds memory on them. Ends
+ * the attempt where that is not to be expected any more. */
+bool fault_devices_ready(struct agent *a, struct run *r);
+
 /* One of the job's regions contains this machine's. */
 bool start_residency_ok(const struct agent *a, const struct run *r);
 /* Makes the attempt's folder with attempt.json. */

@@ -39,6 +39,17 @@ static int64_t comm_deadline_ms(const struct agent *a, const struct run *r)
 	return r->stall_ms > 0 && r->stall_ms < ms ? r->stall_ms : ms;
 }
 
+/* Of the attempt's devices: all ranks run one plan. */
+static int64_t least_memory(const struct agent *a, const struct run *r)
+{
+	int64_t least = a->devices.list[r->devices[0]].memory_bytes;
+	for (int i = 1; i < r->device_count; i++) {
+		int64_t bytes = a->devices.list[r->devices[i]].memory_bytes;
+		least = bytes < least ? bytes : least;
+	}
+	return least;
+}
+
 /* attempt.json: what the poll said, without the token, and what the trainer needs from us. */
 static int write_attempt(struct agent *a, struct run *r, const struct json_val *v, struct err *err)
 {
@@ -57,7 +68,8 @@ static int write_attempt(struct agent *a, struct run *r, const struct json_val *
 		json_field_raw(&w, copied[i], raw);
 	}
 	json_field_i64(&w, "threads", a->settings->device_threads);
-	json_field_i64(&w, "memory_bytes", a->settings->device_memory_bytes);
+	json_field_str(&w, "device", a->devices.nvml != NULL ? "cuda" : "cpu");
+	json_field_i64(&w, "memory_bytes", least_memory(a, r));
 	json_field_str(
 		&w, "tokenizer", transfer_wants_gpt2(v) ? "files/" TRANSFER_GPT2_TOKENIZER : NULL);
 	json_field_i64(&w, "first_seq", RUN_STARTING_SEQ + 1);
@@ -86,13 +98,10 @@ int start_folder(struct agent *a, struct run *r, struct err *err)
 	if (rc < 0)
 		return rc;
 	const struct json_val *v = json_doc_root(doc);
-	const struct json_val *devices = json_get(v, "devices");
-	for (size_t i = 0; i < json_array_len(devices); i++) {
-		int64_t index = json_i64_or(json_array_at(devices, i), -1);
-		if (index < 0 || index >= a->settings->devices)
+	for (int i = 0; i < r->device_count; i++)
+		if (r->devices[i] < 0 || r->devices[i] >= a->devices.count)
 			return err_set(
-				err, ERR_INVALID_VALUE, NULL, "this machine has no device %lld", (long long)index);
-	}
+				err, ERR_INVALID_VALUE, NULL, "this machine has no device %d", r->devices[i]);
 	const struct run_part part = run_part_of(v);
 	rc = run_set_ranks(r, &part, err);
 	if (rc == 0)
@@ -113,6 +122,7 @@ static int start_rank(struct agent *a, struct run *r, int rank, struct err *err)
 		rc = link_pair(&k->link, &other, err);
 	if (rc < 0)
 		return rc;
+	const struct device *d = &a->devices.list[r->devices[rank]];
 	const struct process_options o = {
 		.program = a->settings->trainer,
 		.dir = r->dir,
@@ -120,7 +130,8 @@ static int start_rank(struct agent *a, struct run *r, int rank, struct err *err)
 		.rank = r->first_rank + rank,
 		.lease_until_ms = r->lease_until_us / 1000,
 		.threads = a->settings->device_threads,
-		.memory_bytes = a->settings->device_memory_bytes,
+		.memory_bytes = d->memory_bytes,
+		.gpu = d->uuid[0] != '\0' ? d->uuid : NULL,
 		.channel_fd = other,
 	};
 	rc = process_start(&o, &k->pid, err);

@@ -9,6 +9,7 @@
 #include "workers/agent/cache.h"
 #include "workers/agent/disk.h"
 #include "workers/agent/talk.h"
+#include "workers/agent/watch.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -40,7 +41,9 @@ int agent_init(struct agent *a, const struct settings_agent *s, struct err *err)
 	a->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (a->wake < 0)
 		return err_errno(err, ERR_IO, errno, "no event descriptor");
-	int rc = file_join(path, s->work_dir, "attempts", err);
+	int rc = device_find(s, TRAINYARD_CUDA_VERSION, &a->devices, err);
+	if (rc == 0)
+		rc = file_join(path, s->work_dir, "attempts", err);
 	if (rc == 0)
 		rc = file_mkdir(path, err);
 	if (rc == 0)
@@ -97,6 +100,7 @@ static int recover_one(struct agent *a, const char *dir, const char *id, struct 
 		return rc;
 	snprintf(r->job_id, sizeof(r->job_id), "%s", json_str_or(json_get(v, "job_id"), ""));
 	const struct run_part part = run_part_of(v);
+	run_set_devices(r, v);
 	if (run_set_ranks(r, &part, &why) < 0) {
 		log_warn("attempt.dropped", LOG_STR("attempt_id", id), LOG_ERR(&why));
 		run_destroy(r);
@@ -165,6 +169,7 @@ static bool job_in_use(void *ctx, const char *job_id)
 static void tick(struct agent *a)
 {
 	int64_t now = clock_mono_us(a->clock);
+	advance_faults(a);
 	for (struct run *r = a->runs; r != NULL; r = r->next)
 		advance_run(a, r);
 	remove_finished(a);
@@ -216,6 +221,9 @@ int agent_serve(struct agent *a, struct err *err)
 		rc = pthread_create(&reporter, NULL, report_thread, a);
 	if (rc != 0)
 		return err_errno(err, ERR_NO_MEMORY, rc, "no threads");
+	rc = watch_start(a, err);
+	if (rc < 0)
+		return rc;
 	for (;;) {
 		uint64_t drained;
 		pthread_mutex_lock(&a->lock);

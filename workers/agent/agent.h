@@ -7,6 +7,7 @@
 #include "core/base/attr.h"
 #include "core/base/clock.h"
 #include "core/base/err.h"
+#include "workers/agent/device.h"
 #include "workers/agent/run.h"
 #include "workers/agent/settings.h"
 
@@ -35,6 +36,7 @@ struct agent {
 	pthread_mutex_t lock;
 	pthread_cond_t report_due; /* monotonic clock */
 	struct run *runs;
+	struct device_set devices;
 	bool registered;
 	char id[RUN_ID_MAX];
 	int64_t beat_ms, self_kill_ms;

@@ -32,8 +32,9 @@ static void nap(int64_t ms)
 	nanosleep(&pause, NULL);
 }
 
-static void write_registration(const struct settings_agent *s, struct buf *out)
+static void write_registration(const struct agent *a, struct buf *out)
 {
+	const struct settings_agent *s = a->settings;
 	struct json_writer w;
 	char boot_id[BOOT_ID_MAX] = "unknown";
 	cleanup(freep) char *text = NULL;
@@ -50,18 +51,7 @@ static void write_registration(const struct settings_agent *s, struct buf *out)
 	json_field_str(&w, "region", s->region);
 	json_field_str(&w, "instance_type", s->instance_type);
 	json_field_str(&w, "host", s->host);
-	json_key(&w, "devices");
-	json_begin_array(&w);
-	for (int64_t i = 0; i < s->devices; i++) {
-		char name[32];
-		snprintf(name, sizeof(name), "cpu%lld", (long long)i);
-		json_begin_object(&w);
-		json_field_i64(&w, "index", i);
-		json_field_str(&w, "name", name);
-		json_field_i64(&w, "memory_bytes", s->device_memory_bytes);
-		json_end_object(&w);
-	}
-	json_end_array(&w);
+	device_write_registration(&a->devices, &w);
 	json_key(&w, "rates");
 	json_begin_object(&w);
 	json_end_object(&w);
@@ -96,7 +86,7 @@ static int take_registration(struct agent *a, const struct buf *reply, struct er
 static int do_register(
 	struct agent *a, struct http *h, struct buf *body, struct buf *reply, struct err *err)
 {
-	write_registration(a->settings, body);
+	write_registration(a, body);
 	if (body->failed != 0)
 		return err_set(err, body->failed, NULL, "the registration does not fit");
 	int rc =

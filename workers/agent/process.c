@@ -18,7 +18,8 @@ enum {
 	CHANNEL_FD = 3,
 	FD_SAFE = 16, /* descriptors are moved above this before they are given their places */
 	ARG_MAX_BYTES = 1200,
-	ENV_COUNT = 8,
+	ENV_COUNT = 9,
+	GPU_MAX_BYTES = 128,
 	EXEC_FAILED = 127,
 #if defined(__SANITIZE_ADDRESS__)
 	LIMIT_MEMORY = 0, /* the sanitizer reserves terabytes of address space */
@@ -30,7 +31,7 @@ enum {
 struct launch {
 	const struct process_options *o;
 	char dir_arg[ARG_MAX_BYTES], rank_arg[32], lease_arg[48];
-	char threads_env[48], home_env[ARG_MAX_BYTES], tmp_env[ARG_MAX_BYTES];
+	char threads_env[48], gpu_env[GPU_MAX_BYTES], home_env[ARG_MAX_BYTES], tmp_env[ARG_MAX_BYTES];
 	char *argv[5], *envp[ENV_COUNT];
 	int null_fd, log_fd, channel_fd;
 };
@@ -45,9 +46,13 @@ static int prepare(struct launch *l, const struct process_options *o, struct err
 	snprintf(l->threads_env, sizeof(l->threads_env), "OMP_NUM_THREADS=%lld", (long long)o->threads);
 	snprintf(l->home_env, sizeof(l->home_env), "HOME=%s", o->dir);
 	snprintf(l->tmp_env, sizeof(l->tmp_env), "TMPDIR=%s", o->dir);
+	/* By UUID: an index means another GPU to each program, and after each restart. */
+	snprintf(
+		l->gpu_env, sizeof(l->gpu_env), "CUDA_VISIBLE_DEVICES=%s", o->gpu != NULL ? o->gpu : "");
 	char *argv[] = { (char *)o->program, l->rank_arg, l->dir_arg, l->lease_arg, NULL };
 	char *envp[] = { (char *)"PATH=/usr/bin:/bin", (char *)"LANG=C.UTF-8",
-		(char *)"OMP_DYNAMIC=false", l->threads_env, l->home_env, l->tmp_env, NULL };
+		(char *)"OMP_DYNAMIC=false", l->threads_env, l->home_env, l->tmp_env,
+		o->gpu != NULL ? l->gpu_env : NULL, NULL };
 	memcpy(l->argv, argv, sizeof(argv));
 	memcpy(l->envp, envp, sizeof(envp));
 

@@ -26,6 +26,7 @@ struct process_options {
 	int64_t lease_until_ms; /* boot clock */
 	int64_t threads;
 	int64_t memory_bytes; /* of the device */
+	const char *gpu;      /* UUID of the one GPU, or MIG instance, that it sees; NULL = none */
 	int channel_fd;       /* becomes descriptor 3; stays the caller's */
 };
 

@@ -49,6 +49,7 @@ static void take_listed(struct agent *a, struct run *r, const struct json_val *v
 		return; /* the next poll tells again */
 	free(r->listing);
 	r->listing = text;
+	run_set_devices(r, v);
 	r->desired = desired_of(v);
 	r->stall_ms = json_i64_or(json_get(v, "stall_ms"), 0);
 	snprintf(r->job_id, sizeof(r->job_id), "%s", json_str_or(json_get(v, "job_id"), ""));

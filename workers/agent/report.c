@@ -25,9 +25,10 @@ enum {
 
 struct report {
 	struct buf body, reply;
-	int run_count;         /* beats */
-	int message_runs;      /* runs with messages in it */
-	char only[RUN_ID_MAX]; /* the last of these */
+	int run_count;          /* beats */
+	int message_runs;       /* runs with messages in it */
+	char only[RUN_ID_MAX];  /* the last of these */
+	int faults[DEVICE_MAX]; /* device_fault_numbers of what it tells */
 };
 
 static bool has_ready(const struct run *r)
@@ -68,6 +69,8 @@ static void build(struct agent *a, struct report *p)
 {
 	struct json_writer w;
 	size_t bytes = 0;
+	advance_faults(a); /* whoever is told of below is marked */
+	device_fault_numbers(&a->devices, p->faults);
 	bool only_one = a->isolate > 0;
 	p->run_count = p->message_runs = 0;
 	buf_reset(&p->body);
@@ -90,6 +93,7 @@ static void build(struct agent *a, struct report *p)
 		if (r->over)
 			write_fence(&w, r);
 	json_end_array(&w);
+	device_write_faults(&a->devices, &w);
 	json_key(&w, "messages");
 	json_begin_array(&w);
 	for (const struct run *r = a->runs; r != NULL; r = r->next) {
@@ -141,6 +145,7 @@ static int take_results(
 	if (json_kind(results) != JSON_ARRAY)
 		return err_set(err, ERR_INVALID_DATA, NULL, "the yard's answer to report is not valid");
 	pthread_mutex_lock(&a->lock);
+	device_faults_told(&a->devices, p->faults);
 	for (size_t i = 0; i < json_array_len(results); i++)
 		take_result(a, json_array_at(results, i), sent_boot_us);
 	for (const struct run *r = a->runs; r != NULL; r = r->next)

@@ -96,6 +96,23 @@ int run_set_ranks(struct run *r, const struct run_part *part, struct err *err)
 	return 0;
 }
 
+void run_set_devices(struct run *r, const struct json_val *listing)
+{
+	const struct json_val *devices = json_get(listing, "devices");
+	size_t count = json_array_len(devices);
+	r->device_count = count <= RUN_RANKS_MAX ? (int)count : 0;
+	for (int i = 0; i < r->device_count; i++)
+		r->devices[i] = (int)json_i64_or(json_array_at(devices, (size_t)i), -1);
+}
+
+bool run_has_device(const struct run *r, int index)
+{
+	for (int i = 0; i < r->device_count; i++)
+		if (r->devices[i] == index)
+			return true;
+	return false;
+}
+
 int64_t run_next_seq(const struct run *r)
 {
 	return r->last != NULL ? r->last->seq + 1 : r->acked_seq + 1;

@@ -6,6 +6,7 @@
 #include "core/base/attr.h"
 #include "core/base/err.h"
 #include "core/base/file.h"
+#include "workers/agent/device.h"
 #include "workers/agent/link.h"
 #include "workers/agent/process.h"
 
@@ -91,8 +92,12 @@ struct run {
 
 	struct run_rank ranks[RUN_RANKS_MAX]; /* this machine's: the attempt's from first_rank on */
 	int rank_count, first_rank, world;
-	int part, parts;  /* this machine among the attempt's */
-	bool meeting;     /* a thread of meet.c uses this run */
+	int part, parts;            /* this machine among the attempt's */
+	int devices[RUN_RANKS_MAX]; /* this machine's indexes, one a rank */
+	int device_count;           /* 0 = not known yet */
+	int64_t held_us; /* boot clock: since when others hold memory of its devices; 0 = nobody */
+	char fault[DEVICE_FAULT_MAX]; /* of a device of its: it must end; "" = none */
+	bool meeting;                 /* a thread of meet.c uses this run */
 	char *held_end;   /* rank 0's last word, of a lost rank: told unless we find out more */
 	int64_t lost_us;  /* boot clock: since when ranks miss another one; 0 = they do not */
 	bool has_verdict; /* why we killed the trainers; told when they are gone */
@@ -114,6 +119,10 @@ void run_destroyp(struct run **r);
 int run_set_ranks(struct run *r, const struct run_part *part, struct err *err) must_check;
 /* The part that a poll's object for the attempt, or attempt.json, gives to this machine. */
 struct run_part run_part_of(const struct json_val *listing);
+
+/* Notes the devices that a poll's object for the attempt, or attempt.json, names. */
+void run_set_devices(struct run *r, const struct json_val *listing);
+bool run_has_device(const struct run *r, int index);
 
 /* The number that the next message gets. */
 int64_t run_next_seq(const struct run *r);

@@ -24,8 +24,14 @@ const struct setting settings_agent_table[] = {
 	STR(agent_name, "agent", "Name that operators see"),
 	STR(region, NULL, "Region of this machine; must be the credential's"),
 	STR(instance_type, "cpu-dev", "Instance type of its devices"),
-	I64(devices, "1", 1, 64, "Devices that this machine offers"),
-	I64(device_memory_bytes, "2147483648", 1048576, 1099511627776, "Memory of one device in bytes"),
+	STR(device_kind, "cpu",
+		"Its devices: cpu (as the next settings say), cuda (each GPU, or each MIG instance of one, "
+		"that the driver shows; without one the agent does not start), or auto (GPUs where there "
+		"are any, cpu elsewhere)"),
+	STR(nvml_library, "libnvidia-ml.so.1", "The driver's library that GPUs are found with"),
+	I64(devices, "1", 1, 64, "CPU devices that this machine offers"),
+	I64(device_memory_bytes, "2147483648", 1048576, 1099511627776,
+		"Memory of one CPU device in bytes"),
 	I64(device_threads, "1", 1, 1024,
 		"Compute threads of one device; the results do not depend on it"),
 	STR(work_dir, NULL, "Folder of attempts and cached inputs; belongs to one agent"),

@@ -16,6 +16,8 @@ struct settings_agent {
 	char agent_name[SETTING_STR_MAX];
 	char region[SETTING_STR_MAX];
 	char instance_type[SETTING_STR_MAX];
+	char device_kind[SETTING_STR_MAX];
+	char nvml_library[SETTING_STR_MAX];
 	int64_t devices;
 	int64_t device_memory_bytes;
 	int64_t device_threads;

@@ -85,6 +85,7 @@ static pid_t start(void **state, int rank, int *ret_fd)
 		.lease_until_ms = 123,
 		.threads = 3,
 		.memory_bytes = 1 << 20,
+		.gpu = rank == 2 ? "GPU-aaaa" : NULL,
 		.channel_fd = fds[1] };
 	assert_int_equal(process_start(&o, &pid, &err), 0);
 	close(fds[1]);
@@ -120,6 +121,7 @@ static void a_trainer_has_nothing_of_the_agents(void **state)
 	int fd = -1;
 	assert_int_equal(setenv("TRAINYARD_AGENT_KEY", "ty_secret", 1), 0);
 	assert_int_equal(setenv("LD_PRELOAD_X", "x", 1), 0);
+	assert_int_equal(setenv("CUDA_VISIBLE_DEVICES", "3", 1), 0);
 	assert_true(dup2(2, LEAK) == LEAK); /* not even close-on-exec */
 	pid_t pid = start(state, 0, &fd);
 	wait_up(fd);
@@ -132,6 +134,7 @@ static void a_trainer_has_nothing_of_the_agents(void **state)
 	assert_int_equal(file_read(fixture_path(state, "told"), 10000, &text, &bytes, &err), 0);
 	assert_null(strstr(text, "secret"));
 	assert_null(strstr(text, "LD_PRELOAD_X"));
+	assert_null(strstr(text, "CUDA_VISIBLE_DEVICES"));
 	char cwd[200];
 	snprintf(cwd, sizeof(cwd), "cwd=%s\n", (const char *)*state);
 	static const char *const expected[] = { "--rank=0\n", "--lease-until=123\n",
@@ -149,6 +152,21 @@ static void a_trainer_has_nothing_of_the_agents(void **state)
 	assert_int_equal(file_read(fixture_path(state, "log.txt"), 10000, &text, &bytes, &err), 0);
 	assert_non_null(strstr(text, "to the log"));
 	free(text);
+}
+
+static void a_trainer_sees_its_gpu_alone(void **state)
+{
+	struct err err = { 0 };
+	cleanup(freep) char *text = NULL;
+	size_t bytes = 0;
+	int fd = -1;
+	assert_int_equal(setenv("CUDA_VISIBLE_DEVICES", "3", 1), 0);
+	pid_t pid = start(state, 2, &fd);
+	(void)wait_end(pid, true, fixture_path(state, "lock"));
+	close(fd);
+	assert_int_equal(file_read(fixture_path(state, "told"), 10000, &text, &bytes, &err), 0);
+	assert_non_null(strstr(text, "\nCUDA_VISIBLE_DEVICES=GPU-aaaa\n"));
+	assert_null(strstr(text, "CUDA_VISIBLE_DEVICES=3"));
 }
 
 static void the_lock_tells_who_lives(void **state)
@@ -194,12 +212,13 @@ static void a_program_that_is_missing_ends_with_127(void **state)
 
 int main(int argc, char **argv)
 {
-	if (argc > 1 && strcmp(argv[1], "--rank=0") == 0)
+	if (argc > 1 && (strcmp(argv[1], "--rank=0") == 0 || strcmp(argv[1], "--rank=2") == 0))
 		return child_tell(argv);
 	if (argc > 1 && strcmp(argv[1], "--rank=1") == 0)
 		return child_hold();
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_trainer_has_nothing_of_the_agents),
+		cmocka_unit_test(a_trainer_sees_its_gpu_alone),
 		cmocka_unit_test(the_lock_tells_who_lives),
 		cmocka_unit_test(a_program_that_is_missing_ends_with_127),
 	};

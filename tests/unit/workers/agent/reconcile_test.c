@@ -23,6 +23,7 @@ static struct yard *make(void **state)
 	snprintf(settings.work_dir, sizeof(settings.work_dir), "%s", (const char *)*state);
 	snprintf(settings.region, sizeof(settings.region), "us-east-1");
 	snprintf(settings.server_url, sizeof(settings.server_url), "http://127.0.0.1:1");
+	snprintf(settings.device_kind, sizeof(settings.device_kind), "cpu");
 	settings.devices = 2;
 	assert_int_equal(agent_init(&y->agent, &settings, &err), 0);
 	return y;
