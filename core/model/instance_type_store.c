@@ -14,6 +14,7 @@ int instance_type_store_get(
 	int rc = db_exec(conn, &r, err,
 		"select name, memory_bytes, bandwidth_bytes_per_s,"
 		" coalesce((tflops->>'fp32')::float8, 0) * 1e12,"
+		" coalesce((tflops->>'tf32')::float8, 0) * 1e12,"
 		" coalesce((tflops->>'bf16')::float8, (tflops->>'fp16')::float8, 0) * 1e12,"
 		" coalesce((select max(m.count) from (select count(*) from devices where instance_type = $1"
 		"  and deregistered_at is null group by agent_id) m), 0)"
@@ -27,8 +28,9 @@ int instance_type_store_get(
 		.memory_bytes = db_i64(r, 0, 1),
 		.bandwidth_bytes_per_s = db_i64(r, 0, 2),
 		.fp32_flops = db_f64(r, 0, 3),
-		.half_flops = db_f64(r, 0, 4),
-		.machine_devices = db_i64(r, 0, 5),
+		.tf32_flops = db_f64(r, 0, 4),
+		.half_flops = db_f64(r, 0, 5),
+		.machine_devices = db_i64(r, 0, 6),
 	};
 	(void)snprintf(type.name, sizeof(type.name), "%s", db_str(r, 0, 0));
 	*ret = type;

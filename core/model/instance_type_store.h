@@ -17,8 +17,8 @@ struct instance_type {
 	char name[INSTANCE_TYPE_NAME_MAX];
 	int64_t memory_bytes;
 	int64_t bandwidth_bytes_per_s;
-	double fp32_flops, half_flops; /* peaks; 0 = not in the catalogue */
-	int64_t machine_devices;       /* the most that a machine in service has; 0 = there is none */
+	double fp32_flops, tf32_flops, half_flops; /* peaks; 0 = not in the catalogue */
+	int64_t machine_devices; /* the most that a machine in service has; 0 = there is none */
 };
 
 /* NOT_FOUND when the catalogue has no such type. */

@@ -41,7 +41,9 @@ enum spec_tokenizer {
 };
 enum spec_optimizer { SPEC_ADAMW, SPEC_SGD };
 enum spec_schedule { SPEC_CONSTANT, SPEC_LINEAR, SPEC_COSINE };
-enum spec_precision { SPEC_FP32, SPEC_BF16, SPEC_FP16 };
+/* TF32: all is fp32, but products round their operands to 10 bits of mantissa, on devices that can.
+ */
+enum spec_precision { SPEC_FP32, SPEC_BF16, SPEC_FP16, SPEC_TF32, SPEC_PRECISION_COUNT };
 enum spec_checkpointing { SPEC_KEEP_ALL, SPEC_SELECTIVE, SPEC_FULL };
 /* cnn: PLAIN stages end in a max pool; the others are residual networks (He et al. 2015; the
  * bottleneck strides in its 3x3 convolution). */
@@ -137,7 +139,8 @@ struct spec_hyper {
 	int64_t warmup_steps;
 	double weight_decay, beta1, beta2, eps, momentum, grad_clip; /* grad_clip 0 = off */
 	double dropout, label_smoothing;
-	double ema_decay; /* a moving average of the weights, kept beside them; 0 = none */
+	double ema_decay;         /* a moving average of the weights, kept beside them; 0 = none */
+	bool stochastic_rounding; /* bf16: of the masters, into what operations read */
 };
 
 /* A mesh of ranks, one a device: data * tensor * pipeline = device_count. 0 stands for 1. */

@@ -16,12 +16,13 @@ const char *const spec_json_block_words[] = { "plain", "basic", "bottleneck", NU
 const char *const spec_json_stem_words[] = { "3x3", "7x7", NULL };
 const char *const spec_json_optimizer_words[] = { "adamw", "sgd", NULL };
 const char *const spec_json_schedule_words[] = { "constant", "linear", "cosine", NULL };
-const char *const spec_json_precision_words[] = { "fp32", "bf16", "fp16", NULL };
+const char *const spec_json_precision_words[] = { "fp32", "bf16", "fp16", "tf32", NULL };
 const char *const spec_json_checkpointing_words[] = { "none", "selective", "full", NULL };
 const char *const spec_json_priority_words[] = { "low", "normal", "high", NULL };
 
 _Static_assert(ARRAY_LEN(spec_json_task_words) == SPEC_TASK_COUNT + 1, "a word for each task");
 _Static_assert(ARRAY_LEN(spec_json_family_words) == SPEC_FAMILY_COUNT + 1, "a word for each");
+_Static_assert(ARRAY_LEN(spec_json_precision_words) == SPEC_PRECISION_COUNT + 1, "a word for each");
 _Static_assert(ARRAY_LEN(spec_json_format_words) == SPEC_FORMAT_COUNT + 1, "a word for each");
 
 const char *spec_task_word(enum spec_task t)

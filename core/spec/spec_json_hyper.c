@@ -104,6 +104,19 @@ static void read_batch(struct json_obj *o, struct job_spec *spec, bool open)
 			(long long)(h->batch_size / ranks));
 }
 
+/* What is trained has fp32 masters; there must be something that they are rounded to. */
+static void read_rounding(struct json_obj *o, struct job_spec *spec)
+{
+	bool *stochastic = &spec->hyper.stochastic_rounding;
+	if (!spec_json_is_auto(o, "stochastic_rounding"))
+		json_obj_bool(o, "stochastic_rounding", stochastic);
+	if (!o->code && *stochastic && spec->precision != SPEC_BF16)
+		json_obj_fail(o, ERR_INVALID_VALUE, "stochastic_rounding",
+			"%s.stochastic_rounding: only weights in bf16 are rounded so, not those of precision "
+			"%s; give false",
+			o->path, spec_precision_word(spec->precision));
+}
+
 static void read_steps(struct json_obj *o, struct spec_hyper *h)
 {
 	if (!spec_json_is_auto(o, "max_steps"))
@@ -140,5 +153,6 @@ void spec_json_hyper_read(struct json_obj *up, struct job_spec *spec)
 	read_numbers(&o, spec);
 	read_batch(&o, spec, spec_json_parallel_open(up->value, spec));
 	read_steps(&o, &spec->hyper);
+	read_rounding(&o, spec);
 	spec_json_close_part(up, &o);
 }

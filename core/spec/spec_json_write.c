@@ -132,6 +132,7 @@ static void write_hyper(struct json_writer *w, const struct spec_hyper *h)
 	json_field_f64(w, "dropout", h->dropout);
 	json_field_f64(w, "label_smoothing", h->label_smoothing);
 	json_field_f64(w, "ema_decay", h->ema_decay);
+	json_field_bool(w, "stochastic_rounding", h->stochastic_rounding);
 	json_end_object(w);
 }
 

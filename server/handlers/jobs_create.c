@@ -228,6 +228,7 @@ static int settle_mesh(struct creation *c, const struct instance_type *t, struct
 		.memory_bytes = (double)t->memory_bytes,
 		.memory_bytes_s = (double)t->bandwidth_bytes_per_s,
 		.fp32_flops = t->fp32_flops,
+		.tf32_flops = t->tf32_flops,
 		.half_flops = t->half_flops,
 		.machine_devices = (int)t->machine_devices };
 	if (!c->open.mesh)
@@ -281,6 +282,11 @@ static int check_device(struct creation *c, struct db_conn *conn, struct err *er
 		return err_set(err, ERR_INVALID_VALUE, path,
 			"%s: there is no instance type %s; there are: %s", path, c->spec.instance_type, names);
 	}
+	if (rc == 0 && c->spec.precision == SPEC_TF32 && type.tf32_flops == 0)
+		return err_set(err, ERR_INVALID_VALUE, "$.precision",
+			"$.precision: devices of %s have no tf32; it needs an instance type whose tflops have "
+			"it",
+			type.name);
 	if (rc == 0)
 		rc = settle_mesh(c, &type, err);
 	if (rc < 0)

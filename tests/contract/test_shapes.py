@@ -182,7 +182,8 @@ DLRM = {"family": "dlrm", "dense_features": 2, "embedding_dim": 4, "lookups": 2,
 KINDS = {
     "llama, bf16, recomputed": (1, {
         "model": {"config": LLAMA}, "precision": "bf16", "activation_checkpointing": "selective",
-        "hyperparameters": {"ema_decay": 0.99}}),
+        "hyperparameters": {"ema_decay": 0.99, "stochastic_rounding": True}}),
+    "tf32": (1, {"precision": "tf32", "hyperparameters": {"stochastic_rounding": "auto"}}),
     "auto": (1, {"precision": "auto", "activation_checkpointing": "auto", "data": None}),
     "documents": (1, {"data": {"format": "jsonl", "packing": False, "sequence_length": 16}}),
     "the published vocabulary": (1, {"data": {"tokenizer": "gpt2", "sequence_length": 16},

@@ -247,6 +247,17 @@ struct backend_dropout {
 	void *y;
 };
 
+/* y in bf16 = one of x's two neighbours: the one further from 0 with the probability of how much of
+ * the way x is, a function of key and index, so that the mean is x. NaN stays NaN; infinity too.
+ * The first element is `begin` of those that cut takes from the whole. */
+struct backend_round {
+	int64_t count, begin;
+	uint64_t key;
+	struct plan_cut cut; /* says the index of each element */
+	const float *x;
+	void *y;
+};
+
 /* Per row: row_loss = mean over outputs of (y - target)^2; y becomes its gradient times scale when
  * scale > 0. A row whose first target is NaN is ignored. BCE (outputs 1): row_loss = log(1 + e^y) -
  * target y, row_hit = 1 when (y > 0) == (target > 1/2). */
@@ -300,6 +311,9 @@ struct backend {
 	int64_t (*memory_bytes)(const struct backend_ctx *ctx);
 	void (*enter)(struct backend_ctx *ctx);
 	int (*finish)(struct backend_ctx *ctx, struct err *err);
+	/* Products whose operands are fp32 may round them to TF32 from now on: 10 bits of mantissa;
+	 * sums, and all that is no product, stay fp32. INVALID_VALUE where the device cannot. */
+	int (*allow_tf32)(struct backend_ctx *ctx, struct err *err);
 	void (*prepare_thread)(void); /* for helper threads of the host (loader); may be NULL */
 	/* How groups of ranks find the device's memory and its operations; NULL unless apart. */
 	void (*group_device)(const struct backend_ctx *ctx, struct comm_device *ret);
@@ -385,4 +399,5 @@ struct backend {
 	void (*sparse_sgd)(const struct backend_update *d);
 	void (*add_f32)(int64_t count, const float *x, float *y);              /* y += x */
 	void (*average)(int64_t count, float decay, const float *x, float *y); /* y += (1-decay)(x-y) */
+	void (*round_random)(const struct backend_round *d); /* other types than bf16: as cast */
 };

@@ -81,6 +81,8 @@ int engine_create(const struct job_spec *spec, const struct plan *plan,
 	e->state = (struct engine_state){ .seed = spec->seed,
 		.loss_scale = plan->type == PLAN_F16 ? ENGINE_SCALE_FIRST : 1.0 };
 	int rc = backend->open(threads, &e->ctx, err);
+	if (!rc && plan->tf32)
+		rc = backend->allow_tf32(e->ctx, err);
 	if (!rc)
 		rc = map_memory(e, err);
 	if (!rc)

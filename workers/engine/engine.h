@@ -149,7 +149,8 @@ void engine_tensor_at(struct engine *e, int i, struct engine_tensor *ret);
  * tensors then hold still while steps go on, until it is called again. */
 int engine_tensors_refresh(struct engine *e, struct err *err) must_check;
 
-/* Rounds the masters into what the operations read. All ranks call it. */
+/* Rounds the masters into what the operations read in the present step: engine_state_set comes
+ * before it. All ranks call it. */
 int engine_parameters_changed(struct engine *e, struct err *err) must_check;
 
 /* Language models: runs the forward pass over `count` tokens (<= sequence_length) in slot 0 and

@@ -2,6 +2,7 @@
  * Executes the optimizer's operations, over flat ranges cut into segments of one weight decay, and
  * over the touched rows of sparse tables. Called by engine_exec.c. */
 #include "workers/engine/engine_private.h"
+#include "workers/engine/rng.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -114,6 +115,17 @@ static void average(struct engine *e, const struct plan_op *op)
 	e->backend->average(op->dim[0], (float)e->spec->hyper.ema_decay, OPERAND(0), OPERAND(1));
 }
 
+static void round_random(struct engine *e, const struct plan_op *op)
+{
+	uint64_t step = rng_key((uint64_t)e->state.seed, RNG_ROUNDING, (uint64_t)e->reading_step);
+	e->backend->round_random(&(struct backend_round){ .count = op->dim[0],
+		.key = rng_mix(step + (uint64_t)op->dim[1]),
+		.begin = op->dim[2],
+		.cut = { op->dim[3], op->dim[4], op->dim[5] },
+		.x = OPERAND(0),
+		.y = OPERAND(1) });
+}
+
 engine_exec_fn engine_exec_optimize(enum plan_op_kind kind)
 {
 	static const engine_exec_fn table[PLAN_OP_COUNT] = {
@@ -123,12 +135,14 @@ engine_exec_fn engine_exec_optimize(enum plan_op_kind kind)
 		[PLAN_OP_SGD] = sgd,
 		[PLAN_OP_SPARSE_ADAMW] = sparse_adamw,
 		[PLAN_OP_SPARSE_SGD] = sparse_sgd,
+		[PLAN_OP_ROUND] = round_random,
 		[PLAN_OP_AVERAGE] = average,
 	};
 	return table[kind];
 }
 
-/* Offset of the flat range of low-precision weights, which the update's operation names. */
+/* Offset of the flat range of low-precision weights, which the update's operation names; -1 where
+ * it writes none. */
 static int64_t weights_base(const struct plan *p)
 {
 	for (int i = p->optimize_begin; i < p->op_count; i++) {
@@ -196,7 +210,7 @@ int engine_exec_optimize_prepare(struct engine *e, struct err *err)
 		if (pr->flat < 0)
 			continue;
 		const struct plan_buffer *w = &p->buffers[pr->weight];
-		bool rounded = pr->weight != engine_tensor_exact(pr);
+		bool rounded = base >= 0 && pr->weight != engine_tensor_exact(pr);
 		add_segment(e,
 			(struct backend_segment){ .begin = pr->flat,
 				.end = pr->flat + (pr->count + pad - 1) / pad * pad,

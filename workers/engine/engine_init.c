@@ -134,13 +134,8 @@ static void round_bucket(struct engine *e, const struct plan_bucket *k)
 		e->backend->cast(k->shard, engine_buffer(e, k->own_master), to);
 }
 
-int engine_parameters_changed(struct engine *e, struct err *err)
+static void round_nearest(struct engine *e)
 {
-	int rc = engine_check_joined(e, err);
-	if (rc)
-		return rc;
-	e->backend->enter(e->ctx);
-	engine_host_push(e);
 	for (int i = 0; i < e->plan->param_count; i++) {
 		const struct plan_param *p = &e->plan->params[i];
 		int exact = engine_tensor_exact(p);
@@ -149,7 +144,30 @@ int engine_parameters_changed(struct engine *e, struct err *err)
 	}
 	for (int i = 0; i < e->plan->bucket_count; i++)
 		round_bucket(e, &e->plan->buckets[i]);
+}
+
+/* A plan whose weights are rounded by chance has operations for it; what they round to is the
+ * step's, so that a run that goes on from here reads what the uninterrupted one does. */
+void engine_round_weights(struct engine *e, int64_t step)
+{
+	const struct plan *p = e->plan;
+	e->reading_step = step;
+	if (!e->spec->hyper.stochastic_rounding)
+		round_nearest(e);
+	for (int i = p->optimize_begin; i < p->op_count; i++)
+		if (p->ops[i].kind == PLAN_OP_ROUND)
+			e->run[PLAN_OP_ROUND](e, &p->ops[i]);
 	engine_exec_return_weights(e);
+}
+
+int engine_parameters_changed(struct engine *e, struct err *err)
+{
+	int rc = engine_check_joined(e, err);
+	if (rc)
+		return rc;
+	e->backend->enter(e->ctx);
+	engine_host_push(e);
+	engine_round_weights(e, e->state.step);
 	engine_finish(e);
 	return engine_exec_failed(e, err);
 }

@@ -94,6 +94,7 @@ struct engine {
 	double loss_sum;    /* of the rows of the batch */
 	float grad_scale;   /* clipping and unscaling */
 	float learning_rate;
+	int64_t reading_step; /* that reads the weights which are rounded now: key of PLAN_OP_ROUND */
 };
 
 /* How far the place of the present micro-batch is from the first. */
@@ -158,6 +159,10 @@ void engine_host_forget(struct engine *e);
 /* A micro-batch for the host to write, and its way into the inputs of e->micro. */
 struct data_batch engine_host_batch(const struct engine *e);
 void engine_host_put_batch(struct engine *e, const struct data_batch *b);
+
+/* engine_init.c: the masters into what that step's operations read, here and on the ranks that take
+ * the weights from here. */
+void engine_round_weights(struct engine *e, int64_t step);
 
 /* engine_tensor.c */
 int engine_tensor_prepare(struct engine *e, struct err *err) must_check;

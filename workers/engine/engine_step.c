@@ -127,6 +127,7 @@ static void update(struct engine *e, const struct engine_step *s)
 	double shorter = clip > 0 && s->grad_norm > clip ? clip / s->grad_norm : 1.0;
 	e->grad_scale = (float)(shorter / e->state.loss_scale);
 	e->learning_rate = (float)s->learning_rate;
+	e->reading_step = e->state.step + 1;
 	engine_exec(e, e->update_begin, e->plan->op_count);
 	if (e->plan->type != PLAN_F16 || ++e->state.scale_steps < ENGINE_SCALE_STEPS)
 		return;
@@ -161,7 +162,8 @@ static void train_batch(struct engine *e, int64_t valid, struct engine_step *s)
 }
 
 /* A batch without one valid row teaches nothing: the step counts, so that the schedule and the data
- * go on, its loss and norm are 0, and weights, moments and averages stay. */
+ * go on, its loss and norm are 0, and weights, moments and averages stay; those that are rounded by
+ * chance are rounded as each step does. */
 int engine_step(struct engine *e, struct engine_step *ret, struct err *err)
 {
 	const struct plan *p = e->plan;
@@ -180,6 +182,8 @@ int engine_step(struct engine *e, struct engine_step *ret, struct err *err)
 		engine_average_begin(e);
 	if (valid > 0)
 		train_batch(e, valid, &s);
+	else if (e->spec->hyper.stochastic_rounding)
+		engine_round_weights(e, e->state.step + 1);
 	rc = engine_exec_failed(e, err);
 	if (rc)
 		return rc;

@@ -5,7 +5,13 @@
 
 #include <stdint.h>
 
-enum rng_stream { RNG_PARAMETERS = 1, RNG_ORDER = 2, RNG_DROPOUT = 3, RNG_AUGMENT = 4 };
+enum rng_stream {
+	RNG_PARAMETERS = 1,
+	RNG_ORDER = 2,
+	RNG_DROPOUT = 3,
+	RNG_AUGMENT = 4,
+	RNG_ROUNDING = 5,
+};
 
 /* A bijection of 64 bits that spreads every input bit over all output bits. */
 static inline uint64_t rng_mix(uint64_t z)

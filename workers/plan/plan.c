@@ -115,6 +115,7 @@ static void from_spec(struct plan *p, const struct job_spec *s)
 	p->type = s->precision == SPEC_BF16 ? PLAN_BF16
 		: s->precision == SPEC_FP16     ? PLAN_F16
 										: PLAN_F32;
+	p->tf32 = s->precision == SPEC_TF32;
 	p->batch = s->hyper.batch_size;
 	p->sequence_length = spec_is_language(s) ? s->data.sequence_length : 1;
 	p->inputs = no_inputs;

@@ -171,6 +171,7 @@ struct plan {
 	enum spec_family family;
 	enum spec_optimizer optimizer;
 	enum plan_type type;   /* of activations and of what products multiply */
+	bool tf32;             /* products of fp32 may round what they multiply to TF32 */
 	struct plan_mesh mesh; /* whose plan it is */
 
 	/* Forward, then backward (once per micro-batch), then optimizer. With several chunks: forward

@@ -156,6 +156,9 @@ static int check_scope(const struct job_spec *s, struct err *err)
 	if (s->checkpointing != SPEC_KEEP_ALL && !spec_is_language(s))
 		return err_set(err, ERR_INVALID_VALUE, "$.activation_checkpointing",
 			"only models of the families gpt2 and llama can recompute activations: use none");
+	if (s->hyper.stochastic_rounding && s->precision != SPEC_BF16)
+		return err_set(err, ERR_INVALID_VALUE, "$.hyperparameters.stochastic_rounding",
+			"only weights in bf16 are rounded stochastically: use false");
 	if (s->hyper.dropout > 0 && s->model.family == SPEC_DLRM)
 		return err_set(err, ERR_INVALID_VALUE, "$.hyperparameters.dropout",
 			"models of the family dlrm have no dropout: use 0");

@@ -85,6 +85,7 @@ static double update_bytes(const struct plan *p, const struct plan_op *op)
 	case PLAN_OP_GRADIENT_NORM: return 4 * n;
 	case PLAN_OP_ADAMW: return (7 * 4 + type_bytes(p, op, 4)) * n;
 	case PLAN_OP_SGD: return ((op->operand[2] < 0 ? 3 : 5) * 4 + type_bytes(p, op, 3)) * n;
+	case PLAN_OP_ROUND: return (4 + type_bytes(p, op, 1)) * n;
 	case PLAN_OP_AVERAGE: return 3 * 4 * n;
 	case PLAN_OP_SPARSE_ADAMW: return 7 * 4 * n * (double)op->dim[1];
 	default: return (op->operand[1] < 0 ? 3 : 5) * 4 * n * (double)op->dim[1];
@@ -119,6 +120,7 @@ static double bytes(const struct plan *p, const struct plan_op *op)
 	case PLAN_OP_SGD:
 	case PLAN_OP_SPARSE_ADAMW:
 	case PLAN_OP_SPARSE_SGD:
+	case PLAN_OP_ROUND:
 	case PLAN_OP_AVERAGE: return update_bytes(p, op);
 	case PLAN_OP_ALL_REDUCE: return 2 * (double)d[0] * type_bytes(p, op, 0);
 	case PLAN_OP_REDUCE_SCATTER:

@@ -165,7 +165,12 @@ enum plan_op_kind {
 	PLAN_OP_SGD,          /* master, gradients, [momentum], [weights]; dims count */
 	PLAN_OP_SPARSE_ADAMW, /* table, moment1, moment2, rows, sums, count; dims batch * lookups, D */
 	PLAN_OP_SPARSE_SGD,   /* table, [momentum], rows, sums, count; dims batch * lookups, D */
-	PLAN_OP_AVERAGE,      /* master, average; dims count (ema_decay) */
+	/* Rounds a part of a parameter's masters up or down by chance, the nearer the likelier: a
+	 * function of (seed, step, parameter, index in the whole), so that any mesh and a resumed run
+	 * repeat it. The update then has no weights. master, weights; dims count, number of the
+	 * parameter, its first element here, first, run, period (struct plan_cut) */
+	PLAN_OP_ROUND,
+	PLAN_OP_AVERAGE, /* master, average; dims count (ema_decay) */
 
 	/* Between ranks, on the operation's axis (comm.h has what each computes). Starts, and goes on
 	 * beside what follows until the PLAN_OP_WAIT of the same ticket: till then the operands belong

@@ -127,19 +127,47 @@ static void dense_norm(struct plan_build *b, const struct dense *d)
 static void dense_update(struct plan_build *b, const struct dense *d)
 {
 	struct plan_op *op = NULL;
+	int weights = b->spec->hyper.stochastic_rounding ? -1 : d->weights; /* dense_round's */
 	if (b->p->optimizer == SPEC_ADAMW) {
 		op = plan_build_op(b, PLAN_OP_ADAMW, "adamw",
-			PLAN_OPERANDS(d->master, d->gradient, d->moment1, d->moment2, d->weights),
+			PLAN_OPERANDS(d->master, d->gradient, d->moment1, d->moment2, weights),
 			PLAN_DIMS(d->count), 0);
 		op->shift[4] = d->weights_at;
 	} else {
 		op = plan_build_op(b, PLAN_OP_SGD, "sgd",
-			PLAN_OPERANDS(d->master, d->gradient, d->moment1, d->weights), PLAN_DIMS(d->count), 0);
+			PLAN_OPERANDS(d->master, d->gradient, d->moment1, weights), PLAN_DIMS(d->count), 0);
 		op->shift[3] = d->weights_at;
 	}
 	op->shift[0] = d->master_at;
 	op->shift[1] = d->gradient_at;
 	op->bucket = d->bucket;
+}
+
+/* A parameter at a time, since the random bits are those of its elements: what of it lies in the
+ * row. */
+static void dense_round(struct plan_build *b, const struct dense *d)
+{
+	const struct plan *p = b->p;
+	int64_t own = d->bucket < 0 ? 0 : p->mesh.data_rank * d->count;
+	if (!b->spec->hyper.stochastic_rounding || d->weights < 0)
+		return;
+	for (int i = 0; i < p->param_count; i++) {
+		const struct plan_param *pr = &p->params[i];
+		bool whole = d->bucket < 0;
+		if (whole ? pr->flat < 0 || pr->master == pr->weight : pr->bucket != d->bucket)
+			continue;
+		int64_t at = begin_of(d, pr), begin = at > own ? at : own;
+		int64_t end = at + pr->count < own + d->count ? at + pr->count : own + d->count;
+		if (begin >= end)
+			continue;
+		struct plan_op *op = plan_build_op(b, PLAN_OP_ROUND, pr->name,
+			PLAN_OPERANDS(whole ? pr->master : d->master, whole ? pr->weight : d->weights),
+			PLAN_DIMS(
+				end - begin, pr->number, begin - at, pr->cut.first, pr->cut.run, pr->cut.period),
+			0);
+		op->shift[0] = whole ? 0 : d->master_at + begin - own;
+		op->shift[1] = whole ? 0 : d->weights_at + begin - own;
+	}
 }
 
 static void dense_average(struct plan_build *b, const struct dense *d)
@@ -276,6 +304,7 @@ static void updates(struct plan_build *b, const struct dense *d, int count)
 	}
 	for (int i = 0; i < count; i++) {
 		dense_update(b, &d[i]);
+		dense_round(b, &d[i]);
 		return_weights(b, &d[i], &tickets[i]);
 	}
 	for (int i = 0; i < count; i++)

@@ -49,7 +49,7 @@ static bool is_language(const struct plan *p)
 static void write_sizes(const struct plan *p, struct buf *out)
 {
 	char a[NUMBER_MAX], b[NUMBER_MAX];
-	buf_printf(out, "precision        %s\n", plan_type_word(p->type));
+	buf_printf(out, "precision        %s\n", p->tf32 ? "tf32" : plan_type_word(p->type));
 	buf_printf(out, "parameters       %s, of them trained %s\n", number(p->parameter_count, a),
 		number(p->trained_count, b));
 	buf_printf(out, "batch            %lld (micro-batches: %lld of %lld)", (long long)p->batch,

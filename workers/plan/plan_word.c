@@ -106,6 +106,7 @@ const char *plan_op_word(enum plan_op_kind kind)
 		[PLAN_OP_SGD] = "sgd",
 		[PLAN_OP_SPARSE_ADAMW] = "sparse_adamw",
 		[PLAN_OP_SPARSE_SGD] = "sparse_sgd",
+		[PLAN_OP_ROUND] = "round",
 		[PLAN_OP_AVERAGE] = "average",
 		[PLAN_OP_ALL_REDUCE] = "all_reduce",
 		[PLAN_OP_REDUCE_SCATTER] = "reduce_scatter",

@@ -32,8 +32,9 @@ enum {
 	SCALE_DEVICES_MAX = 64 * 1024,
 };
 
-/* fp16 has bf16's rates. FP8: only the products inside layers, not head or attention. */
-enum scale_precision { SCALE_FP32, SCALE_BF16, SCALE_FP8, SCALE_PRECISION_COUNT };
+/* fp16 has bf16's rates. TF32: products, while attention is computed in fp32. FP8: only the
+ * products inside layers, not head or attention. */
+enum scale_precision { SCALE_FP32, SCALE_TF32, SCALE_BF16, SCALE_FP8, SCALE_PRECISION_COUNT };
 
 struct scale_device {
 	const char *name;

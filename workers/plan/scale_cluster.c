@@ -64,37 +64,37 @@ double scale_send_s(const struct scale_cluster *c, double bytes, bool same_machi
 }
 
 /* Peaks: data sheets, dense. Shares: [MAMF] bf16 794.5 and fp8 1,403 of an H100, 828.6 and 1,535 of
- * a GH200 (the H200's chip and memory), 271 of an A100; fp32 as tf32 without a measurement (K).
+ * a GH200 (the H200's chip and memory), 271 of an A100; fp32 and tf32 without a measurement (K).
  * Attention [FA]: FlashAttention 3 reaches 740 of 989 on an H100, FlashAttention 2 50 to 73 % of an
  * A100's 312. Memory: data sheets; the 500 W board as torchtitan describes it. */
 static const struct scale_device devices[] = {
 	[SCALE_A100_40] = { .name = "A100 40 GB",
-		.flops = { 156e12, 312e12, 312e12 },
-		.product_share = { 0.8, 0.869, 0.869 },
+		.flops = { 19.5e12, 156e12, 312e12, 312e12 },
+		.product_share = { 0.8, 0.8, 0.869, 0.869 },
 		.attention_share = 0.615,
 		.memory_bytes_s = 1555e9,
 		.memory_bytes = 40e9 },
 	[SCALE_A100_80] = { .name = "A100 80 GB",
-		.flops = { 156e12, 312e12, 312e12 },
-		.product_share = { 0.8, 0.869, 0.869 },
+		.flops = { 19.5e12, 156e12, 312e12, 312e12 },
+		.product_share = { 0.8, 0.8, 0.869, 0.869 },
 		.attention_share = 0.615,
 		.memory_bytes_s = 2039e9,
 		.memory_bytes = 80e9 },
 	[SCALE_H100] = { .name = "H100 80 GB",
-		.flops = { 494e12, 989e12, 1979e12 },
-		.product_share = { 0.8, 0.803, 0.709 },
+		.flops = { 67e12, 494e12, 989e12, 1979e12 },
+		.product_share = { 0.8, 0.8, 0.803, 0.709 },
 		.attention_share = 0.75,
 		.memory_bytes_s = 3350e9,
 		.memory_bytes = 80e9 },
 	[SCALE_H100_500W] = { .name = "H100 96 GB, 500 W",
-		.flops = { 494e12, 989e12, 1979e12 },
-		.product_share = { 0.8, 0.803, 0.709 },
+		.flops = { 67e12, 494e12, 989e12, 1979e12 },
+		.product_share = { 0.8, 0.8, 0.803, 0.709 },
 		.attention_share = 0.75,
 		.memory_bytes_s = 2400e9,
 		.memory_bytes = 96e9 },
 	[SCALE_H200] = { .name = "H200 141 GB",
-		.flops = { 494e12, 989e12, 1979e12 },
-		.product_share = { 0.8, 0.838, 0.776 },
+		.flops = { 67e12, 494e12, 989e12, 1979e12 },
+		.product_share = { 0.8, 0.8, 0.838, 0.776 },
 		.attention_share = 0.75,
 		.memory_bytes_s = 4800e9,
 		.memory_bytes = 141e9 },

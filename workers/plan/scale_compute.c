@@ -28,7 +28,8 @@ static double kernel_s(const struct scale_model *m, const struct scale_cluster *
 	double b = (double)mesh->micro_batch, t = mesh->tensor;
 	double flops = k->flops * b / t, bytes = (k->sample_bytes * b + k->fixed_bytes) / t;
 	double launches = k->sample_launches > 0 ? fmax(1, k->sample_launches * b / t) : 1;
-	double peak = d->flops[m->precision] * d->attention_share;
+	double peak =
+		d->flops[m->precision == SCALE_TF32 ? SCALE_FP32 : m->precision] * d->attention_share;
 	enum scale_precision precision = c->fp8 && part == SCALE_LAYER ? SCALE_FP8 : m->precision;
 	switch (k->work) {
 	case SCALE_PRODUCT: return scale_product_s(d, precision, flops, bytes, launches);

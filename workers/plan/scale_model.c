@@ -224,13 +224,18 @@ static double update_bytes(const struct plan *p)
 	return p->flat_count > 0 ? bytes / (double)p->flat_count : 0;
 }
 
+static enum scale_precision precision_of(enum spec_precision p)
+{
+	return p == SPEC_FP32 ? SCALE_FP32 : p == SPEC_TF32 ? SCALE_TF32 : SCALE_BF16;
+}
+
 static void read_shape(const struct job_spec *spec, struct scale_model *m)
 {
 	const struct spec_model *s = &spec->model;
 	m->family = s->family;
 	m->batch = spec->hyper.batch_size;
-	m->precision = spec->precision == SPEC_FP32 ? SCALE_FP32 : SCALE_BF16;
-	m->weight_bytes = spec->precision == SPEC_FP32 ? 4 : 2;
+	m->precision = precision_of(spec->precision);
+	m->weight_bytes = m->precision == SCALE_BF16 ? 2 : 4;
 	m->tokens_sample = 1;
 	if (!spec_is_language(spec))
 		return;

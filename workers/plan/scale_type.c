@@ -22,18 +22,19 @@ static const struct {
  * without NVLink meet in the machine's memory over PCIe (K). Between machines 100 or 10 Gbit. */
 static const struct plain {
 	const char *name;
-	double fp32_flops, half_flops, memory_bytes, memory_bytes_s, inside_bytes_s, between_bytes_s;
+	double fp32_flops, tf32_flops, half_flops; /* without TF32: fp32's */
+	double memory_bytes, memory_bytes_s, inside_bytes_s, between_bytes_s;
 	int machine_devices;
 } plain[] = {
-	{ "a100-slice", 7.5e12, 121e12, 20.9e9, 777e9, 16e9, 12e9, SLICES },
-	{ "v100-32gb", 15.7e12, 125e12, 34e9, 900e9, 120e9, 12e9, MACHINE_DEVICES },
-	{ "rtx-4090", 82.6e12, 165e12, 25e9, 1008e9, 12e9, 1.2e9, MACHINE_DEVICES },
-	{ "rtx-3090", 35.6e12, 71e12, 25e9, 936e9, 12e9, 1.2e9, MACHINE_DEVICES },
+	{ "a100-slice", 7.5e12, 60.6e12, 121e12, 20.9e9, 777e9, 16e9, 12e9, SLICES },
+	{ "v100-32gb", 15.7e12, 15.7e12, 125e12, 34e9, 900e9, 120e9, 12e9, MACHINE_DEVICES },
+	{ "rtx-4090", 82.6e12, 82.6e12, 165e12, 25e9, 1008e9, 12e9, 1.2e9, MACHINE_DEVICES },
+	{ "rtx-3090", 35.6e12, 35.6e12, 71e12, 25e9, 936e9, 12e9, 1.2e9, MACHINE_DEVICES },
 };
 
 /* A core: the rate of the catalogue, half precision no faster; ranks of one machine meet in shared
  * memory, others over TCP, both as measured (docs/performance.md, several ranks). */
-static const struct plain core = { "cpu-dev", 50e9, 50e9, 2147483648.0, 10e9, 9e9, 0.97e9,
+static const struct plain core = { "cpu-dev", 50e9, 50e9, 50e9, 2147483648.0, 10e9, 9e9, 0.97e9,
 	MACHINE_DEVICES };
 
 static void set_link(struct scale_link *l, double bytes_s, double start_s, double hop_s)
@@ -51,8 +52,8 @@ static void plain_cluster(const struct plain *p, int devices, struct scale_clust
 	*ret = (struct scale_cluster){ .devices = devices,
 		.machine_devices = p->machine_devices,
 		.device = { .name = p->name,
-			.flops = { p->fp32_flops, p->half_flops, p->half_flops },
-			.product_share = { 0.8, 0.8, 0.8 },
+			.flops = { p->fp32_flops, p->tf32_flops, p->half_flops, p->half_flops },
+			.product_share = { 0.8, 0.8, 0.8, 0.8 },
 			.attention_share = 0.5,
 			.sustained = 0.7,
 			.product_s = (cpu ? 2 : 6) * US,
@@ -83,7 +84,7 @@ static bool named_cluster(const char *name, int devices, struct scale_cluster *r
 	return strcmp(core.name, name) == 0;
 }
 
-/* Known devices keep their peaks: the rates of fp32 products there are tf32's. */
+/* Known devices keep their peaks, which the measured shares are of. */
 void scale_type_cluster(const struct scale_type *t, int devices, struct scale_cluster *ret)
 {
 	bool curves = false;
@@ -99,6 +100,8 @@ void scale_type_cluster(const struct scale_type *t, int devices, struct scale_cl
 		c.device.memory_bytes_s = t->memory_bytes_s;
 	if (!curves && t->fp32_flops > 0)
 		c.device.flops[SCALE_FP32] = t->fp32_flops;
+	if (!curves && (t->tf32_flops > 0 || t->fp32_flops > 0))
+		c.device.flops[SCALE_TF32] = t->tf32_flops > 0 ? t->tf32_flops : t->fp32_flops;
 	if (!curves && (t->half_flops > 0 || t->fp32_flops > 0))
 		c.device.flops[SCALE_BF16] = c.device.flops[SCALE_FP8] =
 			t->half_flops > 0 ? t->half_flops : t->fp32_flops;

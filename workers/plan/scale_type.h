@@ -10,8 +10,8 @@
 struct scale_type {
 	const char *name;
 	double memory_bytes, memory_bytes_s;
-	double fp32_flops, half_flops; /* peaks */
-	int machine_devices;           /* the most that one machine has */
+	double fp32_flops, tf32_flops, half_flops; /* peaks */
+	int machine_devices;                       /* the most that one machine has */
 };
 
 /* A name that is not known has the links and the rates of a CPU, and as much memory as is asked. */

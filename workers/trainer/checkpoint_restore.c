@@ -200,9 +200,9 @@ int checkpoint_restore(struct engine *e, struct mesh *mesh, const struct job_spe
 	rc = restore(e, mesh, spec, dir, &manifest, &state, &metrics, err);
 	rc = agree_on(mesh != NULL ? mesh->save : NULL, rc, err);
 	if (rc == 0)
-		rc = engine_parameters_changed(e, err);
-	if (rc == 0)
 		rc = engine_state_set(e, &state, err);
+	if (rc == 0)
+		rc = engine_parameters_changed(e, err); /* rounds as the state's step does */
 	if (rc == 0)
 		*ret_metrics = metrics;
 	return rc;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * A stand-in of the part of cuBLASLt that workers/engine/cuda calls, under its real names: plain
- * products on the stream's thread, with sums in fp32. */
+ * products on the stream's thread, with sums in fp32; of operands rounded to TF32 where asked. */
 #include "tests/cuda/emulation/emulation.h"
 #include "tests/cuda/emulation/report.h"
 
@@ -26,6 +26,7 @@ struct cublasLtContext {
 
 /* Bodies of the opaque descriptors. */
 struct lt_desc {
+	bool tf32;
 	cublasOperation_t a, b;
 	uint32_t epilogue;
 	int32_t bias_type; /* -1: D's */
@@ -103,10 +104,12 @@ const char *cublasLtGetStatusString(cublasStatus_t status)
 cublasStatus_t cublasLtMatmulDescCreate(
 	cublasLtMatmulDesc_t *ret, cublasComputeType_t compute, cudaDataType_t scale)
 {
-	if (compute != CUBLAS_COMPUTE_32F || scale != CUDA_R_32F)
+	bool tf32 = compute == CUBLAS_COMPUTE_32F_FAST_TF32;
+	if ((compute != CUBLAS_COMPUTE_32F && !tf32) || scale != CUDA_R_32F)
 		return CUBLAS_STATUS_NOT_SUPPORTED;
 	*ret = new cublasLtMatmulDescOpaque_t();
-	*body<lt_desc>(*ret) = { CUBLAS_OP_N, CUBLAS_OP_N, CUBLASLT_EPILOGUE_DEFAULT, -1, nullptr };
+	*body<lt_desc>(
+		*ret) = { tf32, CUBLAS_OP_N, CUBLAS_OP_N, CUBLASLT_EPILOGUE_DEFAULT, -1, nullptr };
 	return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -222,7 +225,8 @@ static cublasStatus_t check(const struct lt_product *p)
 		!layout_fits(&p->c, rows, columns, batch) || !layout_fits(&p->d, rows, columns, batch))
 		return CUBLAS_STATUS_INVALID_VALUE;
 	if (p->a.type != p->b.type || p->c.type != p->d.type ||
-		(p->d.type != p->a.type && p->d.type != CUDA_R_32F) || !bias_known(&p->desc, p->d.type))
+		(p->d.type != p->a.type && p->d.type != CUDA_R_32F) ||
+		(p->desc.tf32 && p->a.type != CUDA_R_32F) || !bias_known(&p->desc, p->d.type))
 		return CUBLAS_STATUS_NOT_SUPPORTED;
 	return CUBLAS_STATUS_SUCCESS;
 }
@@ -285,15 +289,28 @@ static void store(int type, void *base, int64_t i, float v)
 		((__nv_bfloat16 *)base)[i] = __float2bfloat16_rn(v);
 }
 
+/* To 10 bits of mantissa, to nearest, ties away from 0; infinity and NaN stay. */
+static float round_tf32(float x)
+{
+	uint32_t u;
+	memcpy(&u, &x, sizeof(u));
+	if ((u & 0x7f800000u) != 0x7f800000u)
+		u = (u + 0x1000u) & ~0x1fffu;
+	memcpy(&x, &u, sizeof(x));
+	return x;
+}
+
 /* op(matrix) in fp32, columns one after the other. */
 static std::vector<float> unpack(
-	const struct lt_layout *l, bool transposed, const void *data, int64_t batch)
+	const struct lt_layout *l, bool transposed, bool tf32, const void *data, int64_t batch)
 {
 	std::vector<float> v(l->rows * l->columns);
 	for (uint64_t j = 0; j < l->columns; j++)
 		for (uint64_t i = 0; i < l->rows; i++)
 			v[transposed ? i * l->columns + j : j * l->rows + i] =
 				load(l->type, data, batch * l->batch_stride + (int64_t)j * l->ld + (int64_t)i);
+	for (float &x : v)
+		x = tf32 ? round_tf32(x) : x;
 	return v;
 }
 
@@ -302,8 +319,9 @@ enum { RUN = 64 }; /* terms added up before they join the sum: a device's tiles 
 static void multiply(const struct lt_product *p, int64_t batch)
 {
 	uint64_t rows = p->d.rows;
-	std::vector<float> a = unpack(&p->a, p->desc.a != CUBLAS_OP_N, p->a_data, batch);
-	std::vector<float> b = unpack(&p->b, p->desc.b != CUBLAS_OP_N, p->b_data, batch);
+	const struct lt_desc *desc = &p->desc;
+	std::vector<float> a = unpack(&p->a, desc->a != CUBLAS_OP_N, desc->tf32, p->a_data, batch);
+	std::vector<float> b = unpack(&p->b, desc->b != CUBLAS_OP_N, desc->tf32, p->b_data, batch);
 	std::vector<float> sums(rows), run(rows);
 	int bias_type = p->desc.bias_type < 0 ? (int)p->d.type : p->desc.bias_type;
 	for (uint64_t j = 0; j < p->d.columns; j++) {

@@ -83,6 +83,12 @@ int cpu_finish(struct backend_ctx *ctx, struct err *err)
 	return 0;
 }
 
+int cpu_allow_tf32(struct backend_ctx *ctx, struct err *err)
+{
+	return err_set(err, ERR_INVALID_VALUE, "$.precision",
+		"precision tf32 needs a GPU that has TF32, and this device is a CPU: use fp32");
+}
+
 void cpu_put_wait(struct backend_ctx *ctx) {}
 
 void cpu_copy(struct backend_ctx *ctx, void *to, const void *from, int64_t bytes)

@@ -13,6 +13,7 @@ int cpu_memory_map(struct backend_ctx *ctx, enum backend_memory where, int64_t b
 int64_t cpu_memory_bytes(const struct backend_ctx *ctx);
 void cpu_enter(struct backend_ctx *ctx);
 int cpu_finish(struct backend_ctx *ctx, struct err *err);
+int cpu_allow_tf32(struct backend_ctx *ctx, struct err *err) must_check;
 void cpu_put_wait(struct backend_ctx *ctx);
 void cpu_copy(struct backend_ctx *ctx, void *to, const void *from, int64_t bytes);
 

@@ -80,4 +80,5 @@ void CPU_FN(mse_loss)(const struct backend_regress *d);
 void CPU_FN(bce_loss)(const struct backend_regress *d);
 void CPU_FN(adamw_update)(const struct backend_update *d);
 void CPU_FN(sgd_update)(const struct backend_update *d);
+void CPU_FN(round_random)(const struct backend_round *d);
 #endif

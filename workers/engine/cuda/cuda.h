@@ -23,6 +23,8 @@ void cuda_failed(cudaError_t rc, const char *what);
 void cuda_launched(const char *kernel);
 /* The same of a library's failure, in words. */
 void cuda_failed_because(const char *what, const char *why);
+/* Whether products of fp32 may round their operands to TF32 (backend.h: allow_tf32). */
+bool cuda_tf32(void);
 /* Streaming multiprocessors: what a grid that loops is sized by. */
 int cuda_multiprocessors(void);
 /* A place that kernels can write and that `finish` copies to *ret. It is the same until then, and

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CAPABILITY_MIN = 80 }; /* bf16 on tensor cores */
+enum { CAPABILITY_MIN = 80 }; /* bf16 and TF32 on tensor cores */
 
 struct backend_ctx {
 	int index, threads, multiprocessors;
@@ -20,6 +20,7 @@ struct backend_ctx {
 	cudaEvent_t put; /* behind the last copy from the host */
 	void *mapped[BACKEND_HOST + 1];
 	int64_t peak_bytes;
+	bool tf32;
 	struct cuda_gemm_ctx *gemm;
 	struct err failure; /* the first; code 0 = none */
 	double *results;    /* pinned: kernels write here; one more than there may be */
@@ -62,6 +63,11 @@ void cuda_launched(const char *kernel)
 cudaStream_t cuda_stream(void)
 {
 	return current->stream;
+}
+
+bool cuda_tf32(void)
+{
+	return current->tf32;
 }
 
 int cuda_multiprocessors(void)
@@ -192,6 +198,13 @@ int cuda_finish(struct backend_ctx *ctx, struct err *err)
 	if (ctx->failure.code < 0)
 		*err = ctx->failure;
 	return ctx->failure.code;
+}
+
+/* All that open takes have it. */
+int cuda_allow_tf32(struct backend_ctx *ctx, struct err *err)
+{
+	ctx->tf32 = true;
+	return 0;
 }
 
 double *cuda_result(double *ret)

@@ -11,6 +11,7 @@ int cuda_map(struct backend_ctx *ctx, enum backend_memory where, int64_t bytes, 
 int64_t cuda_memory_bytes(const struct backend_ctx *ctx);
 void cuda_enter(struct backend_ctx *ctx);
 int cuda_finish(struct backend_ctx *ctx, struct err *err);
+int cuda_allow_tf32(struct backend_ctx *ctx, struct err *err);
 void cuda_put_of(struct backend_ctx *ctx, void *device, const void *host, int64_t bytes);
 void cuda_put_wait(struct backend_ctx *ctx);
 void cuda_get(struct backend_ctx *ctx, void *host, const void *device, int64_t bytes);

@@ -28,7 +28,7 @@ enum matrix { A, B, C, D, MATRICES };
 struct shape {
 	int64_t m, n, k, batch;
 	int64_t stride[MATRICES], batch_stride[MATRICES], align[MATRICES];
-	int64_t type, d_type;
+	int64_t type, d_type, tf32;
 	int64_t transposed[2];
 	int64_t bias_align; /* 0: none */
 	int64_t workspace_bytes;
@@ -84,6 +84,7 @@ static struct shape shape_of(const struct cuda_gemm *g)
 		.align = { align_of(g->a.base), align_of(g->b.base), align_of(c), align_of(g->d) },
 		.type = g->a.type,
 		.d_type = g->d_type,
+		.tf32 = g->a.type == PLAN_F32 && cuda_tf32(),
 		.transposed = { g->a.transposed, g->b.transposed },
 		.bias_align = g->bias ? align_of(g->bias) : 0,
 		.workspace_bytes = g->workspace_bytes };
@@ -131,7 +132,7 @@ static cublasStatus_t make_layouts(
 	return rc;
 }
 
-/* Sums in fp32 without TF32. bias: of the shape's alignment; the call brings its own. */
+/* Sums in fp32. bias: of the shape's alignment; the call brings its own. */
 static cublasStatus_t make_product(
 	const struct cublaslt *lt, const struct shape *s, const void *bias, cublasLtMatmulDesc_t *ret)
 {
@@ -139,7 +140,8 @@ static cublasStatus_t make_product(
 	cublasOperation_t b = s->transposed[B] ? CUBLAS_OP_T : CUBLAS_OP_N;
 	cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
 	int32_t bias_type = CUDA_R_32F;
-	cublasStatus_t rc = lt->cublasLtMatmulDescCreate(ret, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+	cublasComputeType_t compute = s->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+	cublasStatus_t rc = lt->cublasLtMatmulDescCreate(ret, compute, CUDA_R_32F);
 	struct {
 		cublasLtMatmulDescAttributes_t attribute;
 		const void *value;

@@ -27,9 +27,9 @@ struct cuda_gemm_source {
 	int64_t batch_stride;
 };
 
-/* A is [m,k], B [k,n], C and D [m,n] as read. Sums are fp32, without TF32; D is rounded once. The
- * order of a sum depends on sizes, types, strides, alignment and workspace_bytes, so that equal
- * calls give equal bits.
+/* A is [m,k], B [k,n], C and D [m,n] as read. Sums are fp32, D is rounded once; operands
+ * that are fp32 are rounded to TF32 where the device may (cuda_tf32). The order of a sum depends on
+ * sizes, types, strides, alignment and workspace_bytes, so that equal calls give equal bits.
  *
  * The types of A and B may differ if nothing is batched: B is brought to A's in the workspace,
  * which must hold a column of it (k elements; better, many). D has A's type or F32, and C D's. C

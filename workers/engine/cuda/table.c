@@ -50,7 +50,8 @@
 	X(mse, t)                    \
 	X(bce, t)                    \
 	X(adamw, t)                  \
-	X(sgd, t)
+	X(sgd, t)                    \
+	X(round_random, t)
 /* Those over fp32 and integers alone. */
 #define PLAIN(X)     \
 	X(rope_table)    \
@@ -75,13 +76,13 @@ TYPED(DECLARE_TYPED, bf16)
 TYPED(DECLARE_TYPED, f16)
 PLAIN(DECLARE_PLAIN)
 
-#define TABLE(type_of_plan, t)                                                                     \
-	{                                                                                              \
-		.name = "cuda", .act_type = (type_of_plan), .apart = true, .open = cuda_open,              \
-		.close = cuda_close, .map = cuda_map, .memory_bytes = cuda_memory_bytes,                   \
-		.enter = cuda_enter, .finish = cuda_finish, .put = cuda_put_of, .put_wait = cuda_put_wait, \
-		.get = cuda_get, .copy = cuda_copy, .group_device = cuda_group_device,                     \
-		TYPED(SET_TYPED, t) PLAIN(SET_PLAIN)                                                       \
+#define TABLE(type_of_plan, t)                                                         \
+	{                                                                                  \
+		.name = "cuda", .act_type = (type_of_plan), .apart = true, .open = cuda_open,  \
+		.close = cuda_close, .map = cuda_map, .memory_bytes = cuda_memory_bytes,       \
+		.enter = cuda_enter, .finish = cuda_finish, .group_device = cuda_group_device, \
+		.allow_tf32 = cuda_allow_tf32, .put = cuda_put_of, .put_wait = cuda_put_wait,  \
+		.get = cuda_get, .copy = cuda_copy, TYPED(SET_TYPED, t) PLAIN(SET_PLAIN)       \
 	}
 
 static struct backend tables[] = {

@@ -298,6 +298,7 @@ static void the_attempt_knows_its_devices_peak(void **state)
 	} cases[] = {
 		{ "h100-80gb", "\"bf16\"", 989.4e12 },
 		{ "h100-80gb", "null", 66.9e12 },
+		{ "h100-80gb", "\"tf32\"", 494.7e12 },
 		{ "v100-32gb", "\"bf16\"", 0 },
 		{ "cpu-dev", "\"fp32\"", 0 },
 	};

@@ -169,6 +169,7 @@ static void defaults_are_the_documented_ones(void **state)
 	assert_int_equal(s.hyper.optimizer, SPEC_ADAMW);
 	assert_int_equal(s.hyper.schedule, SPEC_COSINE);
 	assert_int_equal(s.precision, SPEC_FP32);
+	assert_false(s.hyper.stochastic_rounding);
 	assert_string_equal(s.instance_type, "cpu-dev");
 	assert_int_equal(s.device_count, 1);
 	assert_int_equal(s.checkpoint_every_steps, 500);
@@ -205,14 +206,19 @@ static void accepted_values_are_read(void **state)
 	assert_int_equal(s.limits.max_cost_micros, 250500000);
 	assert_int_equal(s.hyper.micro_batch_size, 16);
 	assert_int_equal(s.hyper.warmup_steps, 5); /* the default fits the run */
+	read_good("lm", "\"precision\":\"tf32\"", &s);
+	assert_int_equal(s.precision, SPEC_TF32);
+	read_good(
+		"lm", "\"precision\":\"bf16\",\"hyperparameters\":{\"stochastic_rounding\":true}", &s);
+	assert_true(s.hyper.stochastic_rounding);
 }
 
 static void every_hyperparameter_may_be_auto(void **state)
 {
 	static const char *const keys[] = { "epochs", "max_steps", "batch_size", "micro_batch_size",
 		"optimizer", "learning_rate", "schedule", "warmup_steps", "min_lr_ratio", "weight_decay",
-		"beta1", "beta2", "eps", "momentum", "grad_clip", "dropout", "label_smoothing",
-		"ema_decay" };
+		"beta1", "beta2", "eps", "momentum", "grad_clip", "dropout", "label_smoothing", "ema_decay",
+		"stochastic_rounding" };
 	char added[1024] = "\"hyperparameters\":{";
 	for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
 		size_t len = strlen(added);

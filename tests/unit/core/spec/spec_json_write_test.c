@@ -183,7 +183,8 @@ static void fill_hyper(struct check_random *r, struct spec_hyper *h)
 static void fill_run(struct check_random *r, struct job_spec *s)
 {
 	static const char *const regions[] = { "any", "us", "us-east-1", "eu-central" };
-	s->precision = (enum spec_precision)pick(r, SPEC_FP32, SPEC_FP16);
+	s->precision = (enum spec_precision)pick(r, SPEC_FP32, SPEC_TF32);
+	s->hyper.stochastic_rounding = s->precision == SPEC_BF16 && pick(r, 0, 1);
 	fill_text(r, s->instance_type, SPEC_ID_MAX, "abcxyz0189-._");
 	s->device_count = s->parallel.data = pick(r, 1, 6);
 	s->parallel.tensor = s->parallel.pipeline = s->parallel.interleave = 1;

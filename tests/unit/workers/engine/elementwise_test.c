@@ -2,6 +2,7 @@
  * Operations on each element alone (GELU, SwiGLU, ReLU, additions, dropout, conversions) against
  * plain double implementations whose gradients are checked by finite differences. */
 #include "tests/unit/workers/engine/ops_fixture.h"
+#include "tests/unit/workers/engine/rounding.h"
 #include "workers/engine/cpu/gemm.h"
 
 struct reference {
@@ -289,6 +290,96 @@ static void test_dropout(void **state)
 	assert_memory_equal(x.v, y.v, N * sizeof(double));
 }
 
+struct rounding {
+	struct backend_round d;
+};
+
+static void run_round(void *arg)
+{
+	struct rounding *r = arg;
+	ops->round_random(&r->d);
+}
+
+static void check_rounded(const struct backend_round *d, struct ops_vec *y, int64_t y_first)
+{
+	ops_sync(y);
+	for (int64_t i = 0; i < d->count; i++) {
+		int64_t index = plan_cut_at(&d->cut, d->begin + i);
+		uint16_t bits = rounding_bf16(d->x[i], d->key, index);
+		double want = ops_type == PLAN_BF16 ? ops_read(PLAN_BF16, &bits, 0)
+											: ops_round(ops_type, (double)d->x[i]);
+		double got = y->v[y_first + i];
+		if (isnan(want) ? !isnan(got) : got != want)
+			fail_msg("%.9g became %.9g, not %.9g (element %lld)", (double)d->x[i], got, want,
+				(long long)index);
+	}
+}
+
+/* The bits are those of the whole's elements, for every type, instruction set, part and address. */
+static void test_round(void **state)
+{
+	enum { N = 40007, ROW = 100, AT = 17, COLUMNS = 29, PART = N / ROW * COLUMNS, FROM = 1003 };
+	struct ops_vec x = ops_random(PLAN_F32, N, 3), y = ops_new(ops_type, N),
+				   part = ops_new(ops_type, N);
+	static const double special[] = { 0, -0.0, 1e-40, -1e-40, 0x1p-126, 1.5, -1.0078125, 3.3895e38,
+		3.4e38, INFINITY, -INFINITY, NAN };
+	for (size_t i = 0; i < ARRAY_LEN(special); i++)
+		ops_set(&x, (int64_t)i, special[i]);
+	struct rounding r = { { .count = N, .key = 99, .cut = plan_cut_none(N), .x = x.p, .y = y.p } };
+	OPS_RUN(run_round, &r, &y);
+	check_rounded(&r.d, &y, 0);
+	/* A rank's columns, and of those what a bucket's part begins within. */
+	struct backend_round d = r.d;
+	d.cut = (struct plan_cut){ AT, COLUMNS, ROW };
+	d.begin = FROM;
+	d.count = PART - FROM;
+	d.y = part.p;
+	ops->round_random(&d);
+	check_rounded(&d, &part, 0);
+	/* No vector fits where it begins. */
+	const int64_t size = plan_type_bytes(ops_type);
+	d = r.d;
+	d.count = 1000;
+	d.x = r.d.x + 3;
+	d.y = (char *)part.p + 5 * size;
+	ops->round_random(&d);
+	check_rounded(&d, &part, 5);
+	/* Indices that need more than 32 bits from some element on. */
+	d.y = part.p;
+	d.cut = (struct plan_cut){ (INT64_C(1) << 32) - 500, N, N };
+	ops->round_random(&d);
+	check_rounded(&d, &part, 0);
+}
+
+/* The mean over many elements of one step, and over many steps of one element, is the value: both
+ * are a function of fixed keys. */
+static void test_round_is_unbiased(void **state)
+{
+	enum { N = 100000 };
+	const double unit = 0x1p-7, shares[] = { 0.02, 0.25, 0.5, 0.9 };
+	for (size_t k = 0; k < ARRAY_LEN(shares) && ops_type == PLAN_BF16; k++) {
+		struct ops_vec x = ops_new(PLAN_F32, N), y = ops_new(ops_type, N);
+		double value = (k % 2 ? -1 : 1) * (1 + shares[k] * unit), sum[2] = { 0, 0 };
+		double bound = 5 * unit * sqrt(shares[k] * (1 - shares[k]) / N);
+		for (int i = 0; i < N; i++)
+			ops_set(&x, i, value);
+		const uint64_t key = rounding_key(42, 7, 3);
+		ops->round_random(&(struct backend_round){
+			.count = N, .key = key, .cut = plan_cut_none(N), .x = x.p, .y = y.p });
+		ops_sync(&y);
+		for (int i = 0; i < N; i++) {
+			assert_true(fabs(y.v[i]) == 1 || fabs(y.v[i]) == 1 + unit);
+			uint16_t bits = rounding_bf16((float)value, rounding_key(42, i, 3), 5);
+			sum[0] += y.v[i];
+			sum[1] += ops_read(PLAN_BF16, &bits, 0);
+		}
+		for (int i = 0; i < 2; i++)
+			if (!(fabs(sum[i] / N - x.v[0]) < bound))
+				fail_msg("seed 42: the mean of %g is %.3g off, five standard deviations are %.3g",
+					x.v[0], sum[i] / N - x.v[0], bound);
+	}
+}
+
 static void test_cast(void **state)
 {
 	enum { N = 30007 };
@@ -343,6 +434,8 @@ int main(void)
 		OPS_TEST(test_swiglu),
 		OPS_TEST(test_add_relu_fill),
 		OPS_TEST(test_dropout),
+		OPS_TEST(test_round),
+		OPS_TEST(test_round_is_unbiased),
 		OPS_TEST(test_cast),
 		OPS_TEST(test_nan),
 	};

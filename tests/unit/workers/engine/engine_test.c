@@ -320,6 +320,15 @@ static void test_create(void **state)
 	assert_int_equal(engine_create(&f.spec, f.plan, fp32, 1025, &e, &err), ERR_INVALID_VALUE);
 	assert_int_equal(engine_create(&f.spec, f.plan, bf16, 1, &e, &err), ERR_INTERNAL);
 	assert_null(e);
+	/* A CPU does not compute something else than it was asked for. */
+	struct plan *tf32 = NULL;
+	struct job_spec spec = fixture_spec(SPEC_MLP);
+	spec.precision = SPEC_TF32;
+	assert_ok(plan_compile(&spec, NULL, &tf32, &err));
+	assert_int_equal(engine_create(&spec, tf32, fp32, 1, &e, &err), ERR_INVALID_VALUE);
+	assert_string_equal(err.param, "$.precision");
+	assert_null(e);
+	plan_destroy(tf32);
 	fixture_close(&f);
 }
 

@@ -353,9 +353,72 @@ static void test_backward_weight(void **state)
 	}
 }
 
+#if defined(OPS_CUDA)
+/* Ten bits of mantissa: an error far beyond fp32's, and within a fifth of what 16 terms' would be
+ * if they all were off to one side. How a device rounds is its own affair. */
+static void check_tf32(struct ops_vec *y, const double *want, bool exact)
+{
+	double off = ops_distance(y, want, terms(300));
+	if (exact ? off > tolerance : off < 1e-5 || off > 1e-3)
+		fail_msg("%.3g off", off);
+}
+
+static void test_tf32(void **state)
+{
+	enum { M = 64, K = 300, N = 17 };
+	struct err err = { 0 };
+	struct matrix x = draw(ops_type, M, K, 0), w = draw(ops_type, K, N, 0),
+				  y = draw(ops_type, M, N, 0), dw = draw(PLAN_F32, K, N, 0);
+	struct backend_linear d = { .m = M,
+		.k = K,
+		.n = N,
+		.ldx = K,
+		.ldy = N,
+		.alpha = 1,
+		.w_type = ops_type,
+		.x = x.v.p,
+		.w = w.v.p,
+		.y = y.v.p,
+		.ws = ops_workspace(1 << 16) };
+	struct backend_linear_backward_weight back = { .m = M,
+		.k = K,
+		.n = N,
+		.ldx = K,
+		.lddy = N,
+		.alpha = 1,
+		.x = x.v.p,
+		.dy = y.v.p,
+		.dw = dw.v.p,
+		.overwrite = true,
+		.ws = d.ws };
+	double *want = ops_doubles(M * N), *want_dw = ops_doubles(K * N);
+	for (int64_t i = 0; i < M * N; i++)
+		want[i] = product(&x, false, &w, false, K, i / N, i % N, 1);
+	for (int allowed = 0; allowed < 2; allowed++) {
+		if (allowed)
+			assert_int_equal(ops->allow_tf32(ops_ctx, &err), 0);
+		bool exact = !allowed || ops_type != PLAN_F32;
+		ops->linear(&d);
+		check_tf32(&y.v, want, exact);
+		for (int64_t i = 0; i < K * N; i++)
+			want_dw[i] = product(&x, true, &y, false, M, i / N, i % N, 1);
+		ops->linear_backward_weight(&back);
+		check_tf32(&dw.v, want_dw, exact);
+	}
+}
+#else
+static void test_tf32(void **state)
+{
+	struct err err = { 0 };
+	assert_int_equal(ops->allow_tf32(ops_ctx, &err), ERR_INVALID_VALUE);
+	assert_string_equal(err.param, "$.precision");
+}
+#endif
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		OPS_TEST(test_tf32),
 		OPS_TEST(test_plain),
 		OPS_TEST(test_relu),
 		OPS_TEST(test_gelu),

@@ -322,9 +322,34 @@ static void test_dlrm(void **state)
 	model_check(case_dlrm(), dlrm_loss);
 }
 
+#if defined(ENGINE_CUDA)
+/* The plan's wish comes to the products, and to nothing that fp32 must stay exact in. */
+static void test_tf32(void **state)
+{
+	double loss[2];
+	for (int i = 0; i < 2; i++) {
+		struct fixture f;
+		struct engine_step s;
+		struct err err = { 0 };
+		struct job_spec spec = fixture_spec(SPEC_CNN);
+		spec.precision = i ? SPEC_TF32 : SPEC_FP32;
+		fixture_open(&f, spec, 1);
+		assert_int_equal(engine_step(f.engine, &s, &err), 0);
+		loss[i] = s.loss;
+		fixture_close(&f);
+	}
+	double off = fabs(loss[1] / loss[0] - 1);
+	print_message("tf32: the loss is %.3g off\n", off);
+	assert_true(off > 1e-6 && off < 1e-2);
+}
+#endif
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+#if defined(ENGINE_CUDA)
+		cmocka_unit_test(test_tf32),
+#endif
 		cmocka_unit_test(test_cnn),
 		cmocka_unit_test(test_resnet),
 		cmocka_unit_test(test_mlp),

@@ -54,6 +54,7 @@ static const char *const access_of[PLAN_OP_COUNT] = {
 	[PLAN_OP_SGD] = "mrmw",
 	[PLAN_OP_SPARSE_ADAMW] = "mmmrrr",
 	[PLAN_OP_SPARSE_SGD] = "mmrrr",
+	[PLAN_OP_ROUND] = "rw",
 	[PLAN_OP_AVERAGE] = "rm",
 };
 
@@ -435,6 +436,7 @@ static struct job_spec random_spec(void)
 	default: random_language(&s); break;
 	}
 	s.precision = (enum spec_precision)draw(0, 2);
+	s.hyper.stochastic_rounding = s.precision == SPEC_BF16 && draw(0, 1);
 	s.hyper.optimizer = draw(0, 2) ? SPEC_ADAMW : SPEC_SGD;
 	s.hyper.momentum = draw(0, 1) ? 0.9 : 0;
 	bool drops = draw(0, 1) && s.model.family != SPEC_DLRM;

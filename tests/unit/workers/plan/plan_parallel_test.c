@@ -255,6 +255,91 @@ static void test_refusals(void **state)
 	}
 }
 
+/* How often the ranks round each element of each parameter, at its place in the whole. */
+struct rounded {
+	int64_t elements; /* of all parameters */
+	uint8_t *times;
+};
+
+/* One rank's operations; the update no longer writes what they do. Returns how many there are. */
+static int count_rounded(const struct plan *p, const int64_t *at, struct rounded *r)
+{
+	int count = 0;
+	for (int i = 0; i < p->op_count; i++) {
+		const struct plan_op *op = &p->ops[i];
+		assert_true(op->kind != PLAN_OP_ADAMW || op->operand[4] < 0);
+		if (op->kind != PLAN_OP_ROUND)
+			continue;
+		const struct plan_buffer *x = &p->buffers[op->operand[0]], *y = &p->buffers[op->operand[1]];
+		assert_true(x->type == PLAN_F32 && y->type == PLAN_BF16);
+		assert_true((op->shift[0] + op->dim[0]) * 4 <= x->bytes);
+		assert_true((op->shift[1] + op->dim[0]) * 2 <= y->bytes);
+		const struct plan_cut cut = { op->dim[3], op->dim[4], op->dim[5] };
+		for (int64_t k = 0; k < op->dim[0]; k++)
+			r->times[at[op->dim[1]] + plan_cut_at(&cut, op->dim[2] + k)]++;
+		count++;
+	}
+	return count;
+}
+
+/* Whatever the mesh: once on each rank that has its own copy of the state, and nowhere twice. */
+static void test_every_master_is_rounded(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 3 * STAGES; i++) {
+		int data = 1 + i / STAGES, zero = i % STAGES, tensor = 2, copies = zero ? 1 : data;
+		struct job_spec s = fixture_llama(2, 4, 2, 24, 28, 16, 263);
+		s.precision = SPEC_BF16;
+		s.hyper.stochastic_rounding = true;
+		s.hyper.batch_size = 12;
+		s.hyper.micro_batch_size = 1;
+		struct plan *whole = fixture_compile(&s);
+		struct rounded r = { 0 };
+		int64_t *at = calloc((size_t)whole->param_count, sizeof(*at));
+		for (int k = 0; k < whole->param_count; k++) {
+			at[k] = r.elements;
+			r.elements += whole->params[k].count;
+		}
+		r.times = calloc((size_t)r.elements, 1);
+		s.parallel = (struct spec_parallel){ .data = data, .tensor = tensor, .zero_stage = zero };
+		for (int rank = 0; rank < data * tensor; rank++) {
+			struct plan *p = NULL;
+			assert_int_equal(plan_compile_rank(&s, NULL, rank, &p, &err), 0);
+			assert_true(count_rounded(p, at, &r) > 0);
+			plan_destroy(p);
+		}
+		for (int k = 0; k < whole->param_count; k++)
+			for (int64_t j = 0; j < whole->params[k].count; j++) {
+				int want = whole->params[k].rank < 2 ? 0 : copies;
+				int seen = r.times[at[k] + j];
+				/* The ranks of the tensor axis have some whole. */
+				if (seen != want && seen != tensor * want)
+					fail_msg("data %d, ZeRO %d: element %lld of %s is rounded %d times", data, zero,
+						(long long)j, whole->params[k].name, seen);
+			}
+		free(r.times);
+		free(at);
+		plan_destroy(whole);
+	}
+}
+
+static void test_rounding_is_refused(void **state)
+{
+	(void)state;
+	struct job_spec s = fixture_gpt2(2, 2, 16, 8, 256);
+	struct plan *p = NULL;
+	s.hyper.stochastic_rounding = true;
+	for (int precision = SPEC_FP32; precision < SPEC_PRECISION_COUNT; precision++) {
+		s.precision = (enum spec_precision)precision;
+		int rc = plan_compile(&s, NULL, &p, &err);
+		assert_int_equal(rc, precision == SPEC_BF16 ? 0 : ERR_INVALID_VALUE);
+		if (rc)
+			assert_string_equal(err.param, "$.hyperparameters.stochastic_rounding");
+		else
+			plan_destroy(p);
+	}
+}
+
 /* Ranks of a tensor group are neighbours, and each place has one rank. */
 static void test_places(void **state)
 {
@@ -280,6 +365,8 @@ int main(void)
 		cmocka_unit_test(test_each_layer_is_gathered_twice),
 		cmocka_unit_test(test_bytes_sent),
 		cmocka_unit_test(test_nothing_is_touched_before_its_wait),
+		cmocka_unit_test(test_every_master_is_rounded),
+		cmocka_unit_test(test_rounding_is_refused),
 		cmocka_unit_test(test_refusals),
 		cmocka_unit_test(test_places),
 	};

@@ -185,6 +185,11 @@ static void test_types(void **state)
 	assert_true(a.inside.point[4].bytes_s == b.inside.point[4].bytes_s);
 	scale_type_cluster(&(struct scale_type){ .name = "rtx-3090", .fp32_flops = 2e12 }, 2, &a);
 	assert_true(a.device.flops[SCALE_FP32] == 2e12);
+	assert_true(a.device.flops[SCALE_TF32] == 2e12); /* nothing is said of it */
+	scale_type_cluster(
+		&(struct scale_type){ .name = "a100-slice", .fp32_flops = 7e12, .tf32_flops = 6e13 }, 2,
+		&a);
+	assert_true(a.device.flops[SCALE_FP32] == 7e12 && a.device.flops[SCALE_TF32] == 6e13);
 	assert_true(a.inside.point[1].bytes_s < b.inside.point[4].bytes_s);
 	scale_type_cluster(&(struct scale_type){ .name = "mine" }, 2, &a);
 	assert_true(a.device.memory_bytes > 1e15 && a.machine_devices > 0);

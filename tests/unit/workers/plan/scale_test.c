@@ -90,6 +90,36 @@ static void test_memory_by_zero(void **state)
 	(void)state;
 }
 
+/* The same bytes as fp32 and an eighth of the time in products; attention stays, and is a share of
+ * the peak that products have. */
+static void test_tf32_is_for_products(void **state)
+{
+	struct scale_cluster c;
+	scale_cluster_known(SCALE_A100_80, 1, &c);
+	struct job_spec s = scale_fixture_spec("124m", 8);
+	struct scale_mesh mesh = scale_fixture_mesh(1, 1, 1);
+	struct scale_cost cost[2];
+	for (int i = 0; i < 2; i++) {
+		s.precision = i ? SPEC_TF32 : SPEC_FP32;
+		struct scale_model *m = scale_fixture_model(&s);
+		cost[i] = scale_fixture_cost(m, &c, &mesh);
+		assert_near(cost[i].mfu, cost[i].flops_s / (i ? 156e12 : 19.5e12), 1e-6);
+		scale_model_destroy(m);
+	}
+	assert_true(cost[0].memory_bytes == cost[1].memory_bytes);
+	double times = cost[0].compute_s / cost[1].compute_s;
+	print_message("fp32 takes %.2f times as long as tf32\n", times);
+	assert_true(times > 1.5 && times < 8); /* all in products: 8 */
+	c.device.flops[SCALE_TF32] *= 1e3;
+	struct scale_model *m = scale_fixture_model(&s);
+	struct scale_cost fast = scale_fixture_cost(m, &c, &mesh);
+	c.device.flops[SCALE_FP32] /= 2;
+	struct scale_cost slow = scale_fixture_cost(m, &c, &mesh);
+	assert_true(slow.compute_s > 1.2 * fast.compute_s); /* which is attention */
+	scale_model_destroy(m);
+	(void)state;
+}
+
 /* Llama-3 8B: 145 GB whole, 60 GB by ZeRO-1 over 8, 18 GB by ZeRO-3 (the field's figures). */
 static void test_memory_of_llama_8b(void **state)
 {
@@ -422,6 +452,7 @@ int main(void)
 		cmocka_unit_test(test_kernels_are_the_plans),
 		cmocka_unit_test(test_memory_is_the_plans),
 		cmocka_unit_test(test_memory_by_zero),
+		cmocka_unit_test(test_tf32_is_for_products),
 		cmocka_unit_test(test_memory_of_llama_8b),
 		cmocka_unit_test(test_activations_in_flight),
 		cmocka_unit_test(test_bubble),

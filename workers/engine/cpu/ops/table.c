@@ -19,6 +19,7 @@ const struct backend CPU_FN(cpu_table) = {
 	.memory_bytes = cpu_memory_bytes,
 	.enter = cpu_enter,
 	.finish = cpu_finish,
+	.allow_tf32 = cpu_allow_tf32,
 	.put = cpu_copy,
 	.put_wait = cpu_put_wait,
 	.get = cpu_copy,
@@ -77,4 +78,5 @@ const struct backend CPU_FN(cpu_table) = {
 	.sparse_sgd = CPU_PLAIN(sparse_sgd),
 	.add_f32 = CPU_PLAIN(accumulate),
 	.average = CPU_PLAIN(average_update),
+	.round_random = CPU_FN(round_random),
 };
