@@ -30,6 +30,8 @@ enum backend_memory {
 	BACKEND_HOST, /* the host's, from where the device copies fastest */
 };
 
+enum { BACKEND_PARTS = 8 }; /* of a step, that a device may keep (record) */
+
 /* Scratch of one operation, from the plan. */
 struct backend_workspace {
 	void *data;
@@ -319,12 +321,27 @@ struct backend {
 	void (*group_device)(const struct backend_ctx *ctx, struct comm_device *ret);
 
 	/* Between the host's memory and the device's, and within the device's, in the order of
-	 * operations. What was put from BACKEND_HOST may change after put_wait, other memory at once;
-	 * what was got is there at once. */
+	 * operations. What was put from BACKEND_HOST, ahead too, may change after put_wait, other
+	 * memory at once; what was got is there at once. */
 	void (*put)(struct backend_ctx *ctx, void *device, const void *host, int64_t bytes);
 	void (*put_wait)(struct backend_ctx *ctx);
 	void (*get)(struct backend_ctx *ctx, void *host, const void *device, int64_t bytes);
 	void (*copy)(struct backend_ctx *ctx, void *to, const void *from, int64_t bytes);
+	/* What will be needed comes from BACKEND_HOST beside the operations, to where none of them
+	 * works. take_ahead copies it from there to its place, in their order: it waits for all that
+	 * was put ahead, and what is put ahead later waits for it. */
+	void (*put_ahead)(struct backend_ctx *ctx, void *device, const void *host, int64_t bytes);
+	void (*take_ahead)(struct backend_ctx *ctx, void *to, const void *from, int64_t bytes);
+
+	/* Operations that come again may be given to the device as one. replay does what was recorded
+	 * last as this part (below BACKEND_PARTS), if that was under the same key; otherwise it does
+	 * nothing and is false. Key 0 is like no other: what is recorded under it is never replayed, it
+	 * only makes recording the next cheaper. Between record and recorded the caller gives the
+	 * operations, without put, get, finish or `ret`. record false: they run as ever, and recorded
+	 * is not called. recorded false: nothing of them was done, and the caller gives them again. */
+	bool (*replay)(struct backend_ctx *ctx, int part, uint64_t key);
+	bool (*record)(struct backend_ctx *ctx, int part);
+	bool (*recorded)(struct backend_ctx *ctx, uint64_t key);
 
 	/* Conversions between fp32 and act_type, nearest even, in the host's memory: on any thread. */
 	void (*from_f32)(int64_t count, const float *x, void *y);

@@ -78,6 +78,7 @@ int engine_create(const struct job_spec *spec, const struct plan *plan,
 	e->spec = spec;
 	e->plan = plan;
 	e->backend = backend;
+	e->ahead_position = ENGINE_NOTHING;
 	e->state = (struct engine_state){ .seed = spec->seed,
 		.loss_scale = plan->type == PLAN_F16 ? ENGINE_SCALE_FIRST : 1.0 };
 	int rc = backend->open(threads, &e->ctx, err);
@@ -243,7 +244,9 @@ int engine_attach(
 		if (!keys)
 			return err_set(err, ERR_NO_MEMORY, NULL, "no memory for the validation set's scores");
 	}
-	/* The staging buffers are the engine's: the former loader ends first. */
+	/* The staging buffers are the engine's: the former loader ends first, and what has set off. */
+	e->backend->put_wait(e->ctx);
+	e->ahead_position = ENGINE_NOTHING;
 	if (e->loader)
 		loader_close(e->loader);
 	e->loader = NULL;

@@ -122,3 +122,25 @@ void engine_host_put_batch(struct engine *e, const struct data_batch *b)
 	put_input(e, in->starts, b->starts);
 	put_input(e, in->bags, b->bags);
 }
+
+void engine_host_put_ahead(struct engine *e, const struct data_batch *b)
+{
+	const struct plan_inputs *at = &e->plan->arriving;
+	const int to[] = { at->input, at->labels, at->positions, at->starts, at->bags };
+	const void *const from[] = { b->input, b->labels, b->positions, b->starts, b->bags };
+	for (size_t i = 0; i < ARRAY_LEN(to); i++)
+		if (to[i] >= 0)
+			e->backend->put_ahead(
+				e->ctx, engine_buffer(e, to[i]), from[i], e->plan->buffers[to[i]].bytes);
+}
+
+void engine_host_take_ahead(struct engine *e)
+{
+	const struct plan_inputs *at = &e->plan->arriving, *in = &e->plan->inputs;
+	const int from[] = { at->input, at->labels, at->positions, at->starts, at->bags };
+	const int to[] = { in->input, in->labels, in->positions, in->starts, in->bags };
+	for (size_t i = 0; i < ARRAY_LEN(to); i++)
+		if (to[i] >= 0)
+			e->backend->take_ahead(e->ctx, engine_buffer(e, to[i]), engine_buffer(e, from[i]),
+				e->plan->buffers[to[i]].bytes);
+}

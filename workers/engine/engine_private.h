@@ -13,7 +13,7 @@
 #define ENGINE_SCALE_FIRST 65536.0
 #define ENGINE_SCALE_MAX 16777216.0
 #define ENGINE_SCALE_MIN 1.0
-enum { ENGINE_SCALE_STEPS = 2000 };
+enum { ENGINE_SCALE_STEPS = 2000, ENGINE_NOTHING = -1 };
 
 /* Of running statistics; torch.nn.BatchNorm2d's default, as it is in fp32. */
 #define ENGINE_RUNNING_MOMENTUM ((double)0.1f)
@@ -80,7 +80,8 @@ struct engine {
 	int square_count;
 	char *host; /* of a device apart: the host's copies (engine_host.c) */
 	struct data_batch host_batch;
-	struct err failure; /* of a call between ranks: nothing runs any more; code 0 = none */
+	int64_t ahead_position; /* of the micro-batch that is on its way; ENGINE_NOTHING */
+	struct err failure;     /* of a call between ranks: nothing runs any more; code 0 = none */
 	engine_trace_fn trace;
 	void *trace_ctx;
 
@@ -159,6 +160,10 @@ void engine_host_forget(struct engine *e);
 /* A micro-batch for the host to write, and its way into the inputs of e->micro. */
 struct data_batch engine_host_batch(const struct engine *e);
 void engine_host_put_batch(struct engine *e, const struct data_batch *b);
+/* The same way in two, for one that was read ahead on a device apart: beside the operations to
+ * where it arrives, and from there into the inputs of e->micro. */
+void engine_host_put_ahead(struct engine *e, const struct data_batch *b);
+void engine_host_take_ahead(struct engine *e);
 
 /* engine_init.c: the masters into what that step's operations read, here and on the ranks that take
  * the weights from here. */
@@ -192,6 +197,12 @@ static inline int64_t engine_micro_position(const struct engine *e, int64_t micr
 }
 /* Copies a micro-batch from the loader into the inputs of e->micro. */
 void engine_step_take(struct engine *e, int64_t position);
+/* Called when the device has work: the micro-batch that will be taken next sets off, where the
+ * device's memory is apart. */
+void engine_step_foresee(struct engine *e, int64_t position);
+
+/* engine_replay.c: runs ops [begin, end), the forward or the backward pass of e->micro. */
+void engine_replay(struct engine *e, int begin, int end);
 
 /* engine_pipeline.c. All micro-batches of a step, by the plan's schedule; fills e->numbers with the
  * losses that this rank knows. */

@@ -20,12 +20,35 @@ void engine_step_row_sum(const struct engine *e, int buffer, double *ret)
 	e->backend->sum(e->plan->rows, engine_buffer(e, buffer), ret);
 }
 
-void engine_step_take(struct engine *e, int64_t position)
+static const struct data_batch *take(struct engine *e, int64_t position)
 {
 	int64_t wait_us = 0;
 	e->backend->put_wait(e->ctx); /* the loader may fill again what it has given before */
-	engine_host_put_batch(e, loader_take(e->loader, position, &wait_us));
+	const struct data_batch *b = loader_take(e->loader, position, &wait_us);
 	e->wait_us += wait_us;
+	return b;
+}
+
+/* What the loader lets the host wait here counts as if the device had waited, which may still work.
+ */
+void engine_step_foresee(struct engine *e, int64_t position)
+{
+	if (!e->backend->apart || e->ahead_position == position)
+		return;
+	engine_host_put_ahead(e, take(e, position));
+	e->ahead_position = position;
+}
+
+/* After a restore, or when a batch is tried again, another one has set off. */
+void engine_step_take(struct engine *e, int64_t position)
+{
+	if (!e->backend->apart) {
+		engine_host_put_batch(e, take(e, position));
+		return;
+	}
+	engine_step_foresee(e, position);
+	engine_host_take_ahead(e);
+	e->ahead_position = ENGINE_NOTHING;
 }
 
 void engine_step_micro(struct engine *e, int64_t micro, float row_scale)
@@ -36,9 +59,10 @@ void engine_step_micro(struct engine *e, int64_t micro, float row_scale)
 	e->micro = micro;
 	e->micro_position = engine_micro_position(e, micro);
 	engine_step_take(e, e->micro_position);
-	engine_exec(e, 0, p->backward_begin);
+	engine_replay(e, 0, p->backward_begin);
 	engine_step_row_sum(e, p->row_loss, &e->numbers[1 + micro]);
-	engine_exec(e, p->backward_begin, p->optimize_begin);
+	engine_replay(e, p->backward_begin, p->optimize_begin);
+	engine_step_foresee(e, engine_micro_position(e, micro + 1));
 }
 
 /* Rows with a loss in the whole batch: what its mean is over, however it is cut. */

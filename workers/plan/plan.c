@@ -118,7 +118,7 @@ static void from_spec(struct plan *p, const struct job_spec *s)
 	p->tf32 = s->precision == SPEC_TF32;
 	p->batch = s->hyper.batch_size;
 	p->sequence_length = spec_is_language(s) ? s->data.sequence_length : 1;
-	p->inputs = no_inputs;
+	p->inputs = p->arriving = no_inputs;
 	for (int i = 0; i < PLAN_STAGING; i++)
 		p->staging[i] = no_inputs;
 	p->hidden = p->output = p->row_loss = p->row_hit = p->head = p->rope = -1;

@@ -195,6 +195,9 @@ struct plan {
 	/* Well-known buffers; -1 when the family has none. */
 	struct plan_inputs inputs;
 	struct plan_inputs staging[PLAN_STAGING];
+	/* Of the device: where a device whose memory is apart gets the next micro-batch while it works
+	 * on the present one. Others have it for nothing. */
+	struct plan_inputs arriving;
 	int hidden;   /* language: [rows, n_embd], what the head reads */
 	int output;   /* others: logits or predictions, overwritten by their gradient in training */
 	int row_loss; /* fp32 [rows] */

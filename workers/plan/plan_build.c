@@ -189,6 +189,8 @@ void plan_build_input(
 	struct plan *p = b->p;
 	*input_of(&p->inputs, which) =
 		plan_build_persistent(b, PLAN_DATA, type, count, "%s", word[which]);
+	*input_of(&p->arriving, which) =
+		plan_build_persistent(b, PLAN_DATA, type, count, "%s.arriving", word[which]);
 	for (int i = 0; i < PLAN_STAGING; i++)
 		*input_of(&p->staging[i], which) =
 			plan_build_persistent(b, PLAN_DATA, type, count, "%s.ahead%d", word[which], i);

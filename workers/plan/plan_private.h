@@ -74,8 +74,8 @@ int plan_build_activation(struct plan_build *b, int64_t count, const char *fmt, 
 int plan_build_statistic(struct plan_build *b, int64_t count, const char *fmt, ...)
 	printf_like(3, 4);
 
-/* An input of the micro-batch, with its staging copies; sets p->inputs and p->staging. The labels
- * and the losses of the rows are there before the family is called. */
+/* An input of the micro-batch, with its copies; sets p->inputs, p->arriving and p->staging. The
+ * labels and the losses of the rows are there before the family is called. */
 enum plan_input { PLAN_INPUT, PLAN_LABELS, PLAN_POSITIONS, PLAN_STARTS, PLAN_BAGS };
 void plan_build_input(
 	struct plan_build *b, enum plan_input which, enum plan_type type, int64_t count);

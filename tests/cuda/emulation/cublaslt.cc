@@ -390,10 +390,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
 	if (rc != CUBLAS_STATUS_SUCCESS)
 		return rc;
 	check_pointers(&p, &algo, workspace, workspace_bytes);
-	emulation_enqueue(stream, [p, workspace, algo]() {
+	cudaError_t given = emulation_enqueue(stream, [p, workspace, algo]() {
 		for (int32_t i = 0; i < p.d.batch; i++)
 			multiply(&p, i);
 		emulation_poison(workspace, algo.workspace_bytes);
 	});
-	return CUBLAS_STATUS_SUCCESS;
+	return given == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
 }

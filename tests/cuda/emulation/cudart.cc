@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The rest of the cudart stand-in: devices, streams, events, errors. Linked in the place of
  * libcudart_static, under the real names; a call that is missing here is a link error. */
+#include "tests/cuda/emulation/cudart.h"
+
+#include "tests/cuda/emulation/graph.h"
 #include "tests/cuda/emulation/memory.h"
 #include "tests/cuda/emulation/stream.h"
 
@@ -22,7 +25,7 @@ enum {
 static __thread int cudart_device;
 static __thread cudaError_t cudart_last;
 
-static cudaError_t cudart_return(cudaError_t rc)
+cudaError_t cudart_return(cudaError_t rc)
 {
 	if (rc != cudaSuccess && rc != cudaErrorNotReady)
 		cudart_last = rc;
@@ -120,6 +123,9 @@ cudaError_t cudaDriverGetVersion(int *ret_version)
 
 cudaError_t cudaDeviceSynchronize(void)
 {
+	cudaError_t rc = graph_unsafe();
+	if (rc != cudaSuccess)
+		return cudart_return(rc);
 	stream_wait_all();
 	memory_check();
 	return cudaSuccess;
@@ -151,6 +157,12 @@ static const struct cudart_error {
 	{ cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal" },
 	{ cudaErrorInvalidResourceHandle, "cudaErrorInvalidResourceHandle", "invalid resource handle" },
 	{ cudaErrorNotReady, "cudaErrorNotReady", "device not ready" },
+	{ cudaErrorStreamCaptureUnsupported, "cudaErrorStreamCaptureUnsupported",
+		"operation not permitted when stream is capturing" },
+	{ cudaErrorStreamCaptureInvalidated, "cudaErrorStreamCaptureInvalidated",
+		"operation failed due to a previous error during capture" },
+	{ cudaErrorCapturedEvent, "cudaErrorCapturedEvent",
+		"operation not permitted on an event last recorded in a capturing stream" },
 };
 
 static const struct cudart_error *cudart_error_of(cudaError_t rc)
@@ -203,6 +215,9 @@ cudaError_t cudaStreamDestroy(cudaStream_t handle)
 	struct CUstream_st *stream = handle == nullptr ? nullptr : stream_of(handle);
 	if (stream == nullptr)
 		return cudart_return(cudaErrorInvalidResourceHandle);
+	cudaError_t rc = graph_host(stream);
+	if (rc != cudaSuccess)
+		return cudart_return(rc);
 	stream_destroy(stream);
 	return cudaSuccess;
 }
@@ -212,6 +227,9 @@ cudaError_t cudaStreamSynchronize(cudaStream_t handle)
 	struct CUstream_st *stream = stream_of(handle);
 	if (stream == nullptr)
 		return cudart_return(cudaErrorInvalidResourceHandle);
+	cudaError_t rc = graph_host(stream);
+	if (rc != cudaSuccess)
+		return cudart_return(rc);
 	stream_wait(stream);
 	memory_check();
 	return cudaSuccess;
@@ -222,6 +240,9 @@ cudaError_t cudaStreamQuery(cudaStream_t handle)
 	struct CUstream_st *stream = stream_of(handle);
 	if (stream == nullptr)
 		return cudart_return(cudaErrorInvalidResourceHandle);
+	cudaError_t rc = graph_host(stream);
+	if (rc != cudaSuccess)
+		return cudart_return(rc);
 	return stream_idle(stream) ? cudaSuccess : cudaErrorNotReady;
 }
 
@@ -230,8 +251,8 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t handle, cudaHostFn_t function, void 
 	struct CUstream_st *stream = stream_of(handle);
 	if (stream == nullptr || function == nullptr)
 		return cudart_return(cudaErrorInvalidResourceHandle);
-	stream_add(stream, [function, argument]() { function(argument); });
-	return cudaSuccess;
+	return cudart_return(
+		graph_work(stream, GRAPH_HOST, 0, [function, argument]() { function(argument); }));
 }
 
 /* --------------------------------------------------------------------------------------- events */
@@ -239,12 +260,13 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t handle, cudaHostFn_t function, void 
 /* The mark of the latest record; none: an event that nobody recorded has passed. */
 struct CUevent_st {
 	std::shared_ptr<struct stream_mark> mark;
+	std::shared_ptr<struct graph_mark> captured; /* instead, when it was recorded in a capture */
 	unsigned flags;
 };
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *ret_event, unsigned flags)
 {
-	*ret_event = new CUevent_st{ nullptr, flags };
+	*ret_event = new CUevent_st{ nullptr, nullptr, flags };
 	return cudaSuccess;
 }
 
@@ -266,7 +288,8 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t handle)
 	struct CUstream_st *stream = stream_of(handle);
 	if (event == nullptr || stream == nullptr)
 		return cudart_return(cudaErrorInvalidResourceHandle);
-	event->mark = stream_mark_add(stream);
+	event->captured = graph_mark_add(stream);
+	event->mark = event->captured == nullptr ? stream_mark_add(stream) : nullptr;
 	return cudaSuccess;
 }
 
@@ -274,6 +297,9 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
 {
 	if (event == nullptr)
 		return cudart_return(cudaErrorInvalidResourceHandle);
+	cudaError_t rc = event->captured == nullptr ? graph_unsafe() : graph_mark_host(event->captured);
+	if (rc != cudaSuccess)
+		return cudart_return(rc);
 	return event->mark == nullptr || stream_mark_passed(event->mark) ? cudaSuccess
 																	 : cudaErrorNotReady;
 }
@@ -282,6 +308,8 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
 	if (event == nullptr)
 		return cudart_return(cudaErrorInvalidResourceHandle);
+	if (event->captured != nullptr)
+		return cudart_return(graph_mark_host(event->captured));
 	if (event->mark != nullptr)
 		stream_mark_wait(event->mark);
 	return cudaSuccess;
@@ -303,7 +331,11 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned
 	struct CUstream_st *stream = stream_of(handle);
 	if (event == nullptr || stream == nullptr)
 		return cudart_return(cudaErrorInvalidResourceHandle);
+	if (event->captured != nullptr)
+		return cudart_return(graph_mark_wait(stream, event->captured));
 	if (event->mark != nullptr) {
+		if (graph_refuse(stream) != cudaSuccess) /* work from outside of the capture */
+			return cudart_return(cudaErrorStreamCaptureIsolation);
 		std::shared_ptr<struct stream_mark> mark = event->mark;
 		stream_add(stream, [mark]() { stream_mark_wait(mark); });
 	}

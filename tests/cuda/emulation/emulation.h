@@ -37,7 +37,7 @@ void emulation_launch_enqueue(cudaStream_t stream, struct emulation_launch launc
 
 /* For other stand-ins (cuBLASLt, NCCL): runs work in the stream's order on the stream's thread,
  * where device memory may be touched. */
-void emulation_enqueue(cudaStream_t stream, std::function<void()> work);
+cudaError_t emulation_enqueue(cudaStream_t stream, std::function<void()> work);
 
 /* Arguments are copied here, as by a launch: what they were made of may change at once. */
 template <typename... P, typename... A>

@@ -2,6 +2,8 @@
  * Launches (emulation.h): checked by the caller's thread, run by the stream's. */
 #include "tests/cuda/emulation/emulation.h"
 
+#include "tests/cuda/emulation/cudart.h"
+#include "tests/cuda/emulation/graph.h"
 #include "tests/cuda/emulation/report.h"
 #include "tests/cuda/emulation/stream.h"
 
@@ -57,13 +59,14 @@ void emulation_launch_enqueue(cudaStream_t handle, struct emulation_launch launc
 	if (stream == nullptr)
 		emulation_report("kernel %s: launched on a stream that is none", launch.name);
 	unsigned number = stream_number(stream);
-	stream_add(stream, [launch, number]() { emulation_block_run_all(&launch, number); });
+	cudart_return(graph_work(
+		stream, GRAPH_KERNEL, 0, [launch, number]() { emulation_block_run_all(&launch, number); }));
 }
 
-void emulation_enqueue(cudaStream_t handle, std::function<void()> work)
+cudaError_t emulation_enqueue(cudaStream_t handle, std::function<void()> work)
 {
 	struct CUstream_st *stream = stream_of(handle);
 	if (stream == nullptr)
 		emulation_report("work for a stream that is none");
-	stream_add(stream, std::move(work));
+	return graph_work(stream, GRAPH_KERNEL, 0, std::move(work));
 }

@@ -3,6 +3,8 @@
  * pages of its own, so that after a free nobody reaches it. */
 #include "tests/cuda/emulation/memory.h"
 
+#include "tests/cuda/emulation/cudart.h"
+#include "tests/cuda/emulation/graph.h"
 #include "tests/cuda/emulation/report.h"
 #include "tests/cuda/emulation/stream.h"
 
@@ -65,6 +67,9 @@ cudaError_t cudaMalloc(void **ret_p, size_t bytes)
 		*ret_p = nullptr;
 		return cudaSuccess;
 	}
+	cudaError_t rc = graph_unsafe();
+	if (rc != cudaSuccess)
+		return cudart_return(rc);
 	std::lock_guard<std::mutex> held(world->lock);
 	if (bytes > memory_total() || world->used > memory_total() - bytes)
 		return cudaErrorMemoryAllocation;
@@ -102,6 +107,9 @@ cudaError_t cudaFree(void *p)
 {
 	if (p == nullptr)
 		return cudaSuccess;
+	cudaError_t rc = graph_unsafe();
+	if (rc != cudaSuccess)
+		return cudart_return(rc);
 	stream_wait_all(); /* as cudart does */
 	std::lock_guard<std::mutex> held(world->lock);
 	auto at = world->blocks.find(p);
@@ -134,6 +142,9 @@ cudaError_t cudaMemGetInfo(size_t *ret_free, size_t *ret_total)
 /* Pinned memory: the host's own allocator, which has red zones under ASan. */
 cudaError_t cudaHostAlloc(void **ret_p, size_t bytes, unsigned)
 {
+	cudaError_t rc = graph_unsafe();
+	if (rc != cudaSuccess)
+		return cudart_return(rc);
 	void *p = nullptr;
 	if (bytes > 0 && posix_memalign(&p, MEMORY_PAGE, bytes) != 0)
 		return cudaErrorMemoryAllocation;
@@ -155,6 +166,9 @@ cudaError_t cudaFreeHost(void *p)
 {
 	if (p == nullptr)
 		return cudaSuccess;
+	cudaError_t rc = graph_unsafe();
+	if (rc != cudaSuccess)
+		return cudart_return(rc);
 	stream_wait_all();
 	std::lock_guard<std::mutex> held(world->lock);
 	if (world->pinned.erase(p) == 0)
@@ -204,7 +218,7 @@ static bool memory_pinned(const void *p)
 }
 
 /* Memory that is not pinned goes through cudart's own: what is copied from it is taken at once,
- * what is copied to it is there on return. */
+ * what is copied to it is there on return. Both is nothing that a graph could do again. */
 cudaError_t cudaMemcpyAsync(
 	void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t handle)
 {
@@ -215,21 +229,28 @@ cudaError_t cudaMemcpyAsync(
 		return cudaSuccess;
 	if (!memory_kind_fits(to, from, bytes, kind))
 		return cudaErrorInvalidValue;
-	if (kind == cudaMemcpyHostToDevice && !memory_pinned(from)) {
+	bool from_pageable = kind == cudaMemcpyHostToDevice && !memory_pinned(from);
+	bool to_pageable = kind == cudaMemcpyDeviceToHost && !memory_pinned(to);
+	if ((from_pageable || to_pageable) && graph_refuse(stream) != cudaSuccess)
+		return cudart_return(cudaErrorStreamCaptureUnsupported);
+	if (from_pageable) {
 		const unsigned char *begin = static_cast<const unsigned char *>(from);
 		std::vector<unsigned char> taken(begin, begin + bytes);
 		stream_add(stream, [to, taken]() { memcpy(to, taken.data(), taken.size()); });
 		return cudaSuccess;
 	}
-	stream_add(stream, [=]() { memcpy(to, from, bytes); });
-	if (kind == cudaMemcpyDeviceToHost && !memory_pinned(to))
+	cudaError_t rc = graph_work(stream, GRAPH_COPY, (int)kind, [=]() { memcpy(to, from, bytes); });
+	if (to_pageable)
 		stream_wait(stream);
-	return cudaSuccess;
+	return cudart_return(rc);
 }
 
 cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind)
 {
-	cudaError_t rc = cudaMemcpyAsync(to, from, bytes, kind, nullptr);
+	cudaError_t rc = graph_unsafe();
+	if (rc != cudaSuccess)
+		return cudart_return(rc);
+	rc = cudaMemcpyAsync(to, from, bytes, kind, nullptr);
 	if (rc == cudaSuccess)
 		stream_wait(stream_of(nullptr));
 	return rc;
@@ -247,12 +268,11 @@ cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_
 		return cudaErrorInvalidValue;
 	memory_device(to, to_pitch * (rows - 1) + width);
 	memory_device(from, from_pitch * (rows - 1) + width);
-	stream_add(stream, [=]() {
+	return cudart_return(graph_work(stream, GRAPH_COPY, (int)kind, [=]() {
 		for (size_t i = 0; i < rows; i++)
 			memcpy(static_cast<char *>(to) + i * to_pitch,
 				static_cast<const char *>(from) + i * from_pitch, width);
-	});
-	return cudaSuccess;
+	}));
 }
 
 cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t handle)
@@ -264,8 +284,7 @@ cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t handl
 		return cudaSuccess;
 	if (!memory_device(p, bytes))
 		return cudaErrorInvalidValue;
-	stream_add(stream, [=]() { memset(p, value, bytes); });
-	return cudaSuccess;
+	return cudart_return(graph_work(stream, GRAPH_FILL, 0, [=]() { memset(p, value, bytes); }));
 }
 
 cudaError_t cudaMemset(void *p, int value, size_t bytes)

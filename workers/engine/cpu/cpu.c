@@ -96,6 +96,22 @@ void cpu_copy(struct backend_ctx *ctx, void *to, const void *from, int64_t bytes
 	memcpy(to, from, (size_t)bytes);
 }
 
+/* Nothing is kept: a call costs nothing here. */
+bool cpu_replay(struct backend_ctx *ctx, int part, uint64_t key)
+{
+	return false;
+}
+
+bool cpu_record(struct backend_ctx *ctx, int part)
+{
+	return false;
+}
+
+bool cpu_recorded(struct backend_ctx *ctx, uint64_t key)
+{
+	return false;
+}
+
 /* Takes all of it now, in parallel: a machine without that much fails before the first step (with
  * an error, or by the kernel's hand where memory is overcommitted), and no step pays for first
  * touches. Kernels before 5.14 cannot (EINVAL): there the steps do. */

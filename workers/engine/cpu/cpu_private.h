@@ -16,6 +16,9 @@ int cpu_finish(struct backend_ctx *ctx, struct err *err);
 int cpu_allow_tf32(struct backend_ctx *ctx, struct err *err) must_check;
 void cpu_put_wait(struct backend_ctx *ctx);
 void cpu_copy(struct backend_ctx *ctx, void *to, const void *from, int64_t bytes);
+bool cpu_replay(struct backend_ctx *ctx, int part, uint64_t key);
+bool cpu_record(struct backend_ctx *ctx, int part);
+bool cpu_recorded(struct backend_ctx *ctx, uint64_t key);
 
 /* Instruction sets, worst to best. The tables of operations know the first three. */
 enum cpu_isa { CPU_BASELINE, CPU_AVX2, CPU_AVX512, CPU_AVX512_BF16 };

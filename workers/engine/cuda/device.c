@@ -6,6 +6,7 @@
 #include "workers/comm/comm.h"
 #include "workers/engine/cuda/cuda.h"
 #include "workers/engine/cuda/gemm.h"
+#include "workers/engine/cuda/graph.h"
 #include "workers/engine/engine.h"
 
 #include <omp.h>
@@ -18,6 +19,11 @@ struct backend_ctx {
 	int index, threads, multiprocessors;
 	cudaStream_t stream;
 	cudaEvent_t put; /* behind the last copy from the host */
+	/* What is put ahead has a stream of its own. */
+	cudaStream_t ahead;
+	cudaEvent_t arrived; /* behind the last copy from the host there */
+	cudaEvent_t taken;   /* behind the last copy from where it has arrived */
+	struct cuda_graphs graphs;
 	void *mapped[BACKEND_HOST + 1];
 	int64_t peak_bytes;
 	bool tf32;
@@ -38,9 +44,11 @@ static int failed(cudaError_t rc, int code, const char *what, struct err *err)
 		err, code, NULL, "%s: %s (%s)", what, cudaGetErrorString(rc), cudaGetErrorName(rc));
 }
 
+/* What fails while operations are recorded may be the recording's fault: they will be given again.
+ */
 static void keep(struct backend_ctx *ctx, cudaError_t rc, const char *what)
 {
-	if (rc != cudaSuccess && ctx->failure.code == 0)
+	if (rc != cudaSuccess && !cuda_graphs_spoil(&ctx->graphs) && ctx->failure.code == 0)
 		(void)failed(rc, ERR_UNAVAILABLE, what, &ctx->failure);
 }
 
@@ -51,7 +59,7 @@ void cuda_failed(cudaError_t rc, const char *what)
 
 void cuda_failed_because(const char *what, const char *why)
 {
-	if (current->failure.code == 0)
+	if (!cuda_graphs_spoil(&current->graphs) && current->failure.code == 0)
 		(void)err_set(&current->failure, ERR_UNAVAILABLE, NULL, "%s: %s", what, why);
 }
 
@@ -125,7 +133,10 @@ static int open_stream(struct backend_ctx *ctx, struct err *err)
 	void *results = NULL;
 	cudaError_t rc = cudaStreamCreateWithFlags(&ctx->stream, cudaStreamNonBlocking);
 	if (rc == cudaSuccess)
-		rc = cudaEventCreateWithFlags(&ctx->put, cudaEventDisableTiming);
+		rc = cudaStreamCreateWithFlags(&ctx->ahead, cudaStreamNonBlocking);
+	cudaEvent_t *const events[] = { &ctx->put, &ctx->arrived, &ctx->taken };
+	for (size_t i = 0; i < ARRAY_LEN(events) && rc == cudaSuccess; i++)
+		rc = cudaEventCreateWithFlags(events[i], cudaEventDisableTiming);
 	if (rc == cudaSuccess)
 		rc = cudaHostAlloc(
 			&results, (CUDA_RESULTS_MAX + 1) * sizeof(*ctx->results), cudaHostAllocDefault);
@@ -148,6 +159,7 @@ int cuda_open(int threads, struct backend_ctx **ret, struct err *err)
 		cuda_close(ctx);
 		return rc;
 	}
+	cuda_graphs_open(&ctx->graphs, ctx->stream);
 	cuda_enter(ctx);
 	*ret = ctx;
 	return 0;
@@ -158,8 +170,11 @@ void cuda_close(struct backend_ctx *ctx)
 	if (!ctx)
 		return;
 	(void)cudaSetDevice(ctx->index);
+	if (ctx->ahead)
+		(void)cudaStreamSynchronize(ctx->ahead);
 	if (ctx->stream)
 		(void)cudaStreamSynchronize(ctx->stream);
+	cuda_graphs_close(&ctx->graphs);
 	cuda_gemm_destroy(ctx->gemm);
 	if (ctx->mapped[BACKEND_DEVICE])
 		(void)cudaFree(ctx->mapped[BACKEND_DEVICE]);
@@ -167,8 +182,12 @@ void cuda_close(struct backend_ctx *ctx)
 		(void)cudaFreeHost(ctx->mapped[BACKEND_HOST]);
 	if (ctx->results)
 		(void)cudaFreeHost(ctx->results);
-	if (ctx->put)
-		(void)cudaEventDestroy(ctx->put);
+	const cudaEvent_t events[] = { ctx->put, ctx->arrived, ctx->taken };
+	for (size_t i = 0; i < ARRAY_LEN(events); i++)
+		if (events[i])
+			(void)cudaEventDestroy(events[i]);
+	if (ctx->ahead)
+		(void)cudaStreamDestroy(ctx->ahead);
 	if (ctx->stream)
 		(void)cudaStreamDestroy(ctx->stream);
 	if (current == ctx)
@@ -210,6 +229,8 @@ int cuda_allow_tf32(struct backend_ctx *ctx, struct err *err)
 double *cuda_result(double *ret)
 {
 	struct backend_ctx *ctx = current;
+	if (cuda_graphs_spoil(&ctx->graphs)) /* the next time it would be another place */
+		return &ctx->results[CUDA_RESULTS_MAX];
 	if (ctx->result_count == CUDA_RESULTS_MAX) {
 		if (ctx->failure.code == 0)
 			(void)err_set(&ctx->failure, ERR_INTERNAL, NULL,
@@ -250,8 +271,11 @@ int64_t cuda_memory_bytes(const struct backend_ctx *ctx)
 	return ctx->peak_bytes;
 }
 
+/* What the host has now, a graph would not copy again. */
 void cuda_put_of(struct backend_ctx *ctx, void *device, const void *host, int64_t bytes)
 {
+	if (cuda_graphs_spoil(&ctx->graphs))
+		return;
 	keep(ctx, cudaMemcpyAsync(device, host, (size_t)bytes, cudaMemcpyHostToDevice, ctx->stream),
 		"copying to the device");
 	keep(ctx, cudaEventRecord(ctx->put, ctx->stream), "copying to the device");
@@ -265,10 +289,15 @@ void cuda_put(void *device, const void *host, int64_t bytes)
 void cuda_put_wait(struct backend_ctx *ctx)
 {
 	keep(ctx, cudaEventSynchronize(ctx->put), "copying to the device");
+	keep(ctx, cudaEventSynchronize(ctx->arrived), "copying to the device");
 }
 
 void cuda_get(struct backend_ctx *ctx, void *host, const void *device, int64_t bytes)
 {
+	if (cuda_graphs_spoil(&ctx->graphs)) {
+		memset(host, 0, (size_t)bytes);
+		return;
+	}
 	keep(ctx, cudaMemcpyAsync(host, device, (size_t)bytes, cudaMemcpyDeviceToHost, ctx->stream),
 		"copying from the device");
 	keep(ctx, cudaStreamSynchronize(ctx->stream), "the CUDA device");
@@ -280,4 +309,45 @@ void cuda_copy(struct backend_ctx *ctx, void *to, const void *from, int64_t byte
 {
 	keep(ctx, cudaMemcpyAsync(to, from, (size_t)bytes, cudaMemcpyDeviceToDevice, ctx->stream),
 		"copying on the device");
+}
+
+/* -------------------------------------------------------------------------------- read ahead */
+
+/* Behind the copy that took what was there before. */
+void cuda_put_ahead(struct backend_ctx *ctx, void *device, const void *host, int64_t bytes)
+{
+	keep(ctx, cudaStreamWaitEvent(ctx->ahead, ctx->taken, 0), "copying ahead");
+	keep(ctx, cudaMemcpyAsync(device, host, (size_t)bytes, cudaMemcpyHostToDevice, ctx->ahead),
+		"copying ahead");
+	keep(ctx, cudaEventRecord(ctx->arrived, ctx->ahead), "copying ahead");
+}
+
+void cuda_take_ahead(struct backend_ctx *ctx, void *to, const void *from, int64_t bytes)
+{
+	keep(ctx, cudaStreamWaitEvent(ctx->stream, ctx->arrived, 0), "copying ahead");
+	cuda_copy(ctx, to, from, bytes);
+	keep(ctx, cudaEventRecord(ctx->taken, ctx->stream), "copying ahead");
+}
+
+/* ------------------------------------------------------------------------------------ graphs */
+
+bool cuda_replay(struct backend_ctx *ctx, int part, uint64_t key)
+{
+	cudaError_t rc = cudaSuccess;
+	bool done = cuda_graphs_replay(&ctx->graphs, part, key, &rc);
+	keep(ctx, rc, "a recorded part of the step");
+	return done;
+}
+
+bool cuda_record(struct backend_ctx *ctx, int part)
+{
+	return cuda_graphs_record(&ctx->graphs, part);
+}
+
+bool cuda_recorded(struct backend_ctx *ctx, uint64_t key)
+{
+	cudaError_t rc = cudaSuccess;
+	bool done = cuda_graphs_recorded(&ctx->graphs, key, &rc);
+	keep(ctx, rc, "a recorded part of the step");
+	return done;
 }

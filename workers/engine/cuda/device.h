@@ -17,3 +17,8 @@ void cuda_put_wait(struct backend_ctx *ctx);
 void cuda_get(struct backend_ctx *ctx, void *host, const void *device, int64_t bytes);
 void cuda_copy(struct backend_ctx *ctx, void *to, const void *from, int64_t bytes);
 void cuda_group_device(const struct backend_ctx *ctx, struct comm_device *ret);
+void cuda_put_ahead(struct backend_ctx *ctx, void *device, const void *host, int64_t bytes);
+void cuda_take_ahead(struct backend_ctx *ctx, void *to, const void *from, int64_t bytes);
+bool cuda_replay(struct backend_ctx *ctx, int part, uint64_t key);
+bool cuda_record(struct backend_ctx *ctx, int part);
+bool cuda_recorded(struct backend_ctx *ctx, uint64_t key);

@@ -82,7 +82,9 @@ PLAIN(DECLARE_PLAIN)
 		.close = cuda_close, .map = cuda_map, .memory_bytes = cuda_memory_bytes,       \
 		.enter = cuda_enter, .finish = cuda_finish, .group_device = cuda_group_device, \
 		.allow_tf32 = cuda_allow_tf32, .put = cuda_put_of, .put_wait = cuda_put_wait,  \
-		.get = cuda_get, .copy = cuda_copy, TYPED(SET_TYPED, t) PLAIN(SET_PLAIN)       \
+		.get = cuda_get, .copy = cuda_copy, .put_ahead = cuda_put_ahead,               \
+		.take_ahead = cuda_take_ahead, .replay = cuda_replay, .record = cuda_record,   \
+		.recorded = cuda_recorded, TYPED(SET_TYPED, t) PLAIN(SET_PLAIN)                \
 	}
 
 static struct backend tables[] = {
