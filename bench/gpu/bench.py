@@ -23,7 +23,7 @@ import cases  # noqa: E402
 import machine  # noqa: E402
 
 PEER = HERE.parent / "peers" / "torch_gpu.py"
-CEILING_SECONDS, CEILING_SHARE, PEER_CEILING_SHARE = 1.5, 30, 30
+CEILING_SECONDS, CEILING_SHARE, PEER_CEILING_SHARE = 1.5, 30, 20
 MFU_CONVENTION = ("model FLOPs (2 per multiply-add of products and convolutions, causal attention "
                   "at half, nothing recomputed) over the card's dense bf16 peak")
 
@@ -70,6 +70,7 @@ class Bench:
         self.gemm_flops = None  # the best product's, measured
         self.peer, self.peer_why = self.find_peer()
         self.failures = 0
+        self.threads = 1 if args.quick else os.cpu_count() or 1
         name = self.card["name"] if self.card else "no GPU: the processor"
         self.where = f"{name}" + (f", driver {self.card['driver']}" if self.card else "")
         say(f"{self.where}; PyTorch: {self.peer or self.peer_why}")
@@ -116,7 +117,7 @@ class Bench:
         shapes = cases.QUICK_SHAPES if quick else cases.SHAPES
         say(f"ceilings: {len(shapes)} products, and memory")
         command = [self.args.build / "bench/gpu/bench-ceilings", "--device", self.args.device,
-                   "--threads", os.cpu_count() or 1, "--seconds",
+                   "--threads", self.threads, "--seconds",
                    0.05 if quick else CEILING_SECONDS,
                    "--bytes", 1 << 22 if quick else 1 << 31, *shapes]
         told, why = run(command, self.budget.share(CEILING_SHARE))
@@ -145,7 +146,7 @@ class Bench:
         spec.write_text(json.dumps(case.spec), encoding="utf-8")
         say(f"{case.title}: ours, at most {case.seconds} s, {self.budget.left():.0f} s left")
         command = [self.args.build / "workers/trainer/trainyard-trainer", "bench", spec,
-                   "--device", self.args.device, "--threads", os.cpu_count() or 1,
+                   "--device", self.args.device, "--threads", self.threads,
                    "--steps", case.steps, "--warm", 1 if self.args.quick else 3]
         if self.peak:
             command += ["--peak-flops", f"{self.peak:.0f}"]

@@ -40,8 +40,8 @@ def llama(layers, heads, kv_heads, width, inner, length, vocabulary, tied):
             "tie_word_embeddings": tied}
 
 
-def resnet(blocks, side, classes, stem, batch):
-    config = {"family": "cnn", "block": "bottleneck", "stem": stem, "channels": [64, 128, 256, 512],
+def resnet(channels, blocks, side, classes, stem, batch):
+    config = {"family": "cnn", "block": "bottleneck", "stem": stem, "channels": channels,
               "blocks": blocks, "in_channels": 3, "in_height": side, "in_width": side,
               "n_classes": classes}
     return spec_of("image_classification", config, batch, {"format": "idx"}, optimizer="sgd",
@@ -62,15 +62,15 @@ CASES = [
     Case("gpt2-124m", "GPT-2 124M, B32 T1024", "tokens",
          language(gpt2(12, 12, 768, 1024), 32, 1024), 30, 25, 45),
     Case("gpt2-1.5b", "GPT-2 1.5B, B16 T1024", "tokens",
-         language(gpt2(48, 25, 1600, 1024), 16, 1024), 8, 45, 60),
+         language(gpt2(48, 25, 1600, 1024), 16, 1024), 8, 40, 60),
     Case("llama-1b", "Llama 1B, B4 T4096", "tokens",
-         language(llama(16, 32, 8, 2048, 8192, 4096, 128256, True), 4, 4096), 8, 35, 45),
+         language(llama(16, 32, 8, 2048, 8192, 4096, 128256, True), 4, 4096), 8, 35, 40),
     Case("llama-8b-layers", "4 layers of Llama 8B, B4 T4096", "tokens",
-         language(llama(4, 32, 8, 4096, 14336, 4096, 32000, False), 4, 4096), 8, 30, 40),
+         language(llama(4, 32, 8, 4096, 14336, 4096, 32000, False), 4, 4096), 8, 30, 35),
     Case("resnet-50", "ResNet-50, 224x224, B256", "images",
-         resnet([3, 4, 6, 3], 224, 1000, "7x7", 256), 15, 30, 40),
+         resnet([64, 128, 256, 512], [3, 4, 6, 3], 224, 1000, "7x7", 256), 15, 25, 40),
     Case("dlrm", "DLRM, 26 tables of 500,000 x 128, B8192", "samples",
-         dlrm(500000, 128, 8192, [512, 256, 128], [1024, 1024, 512, 256]), 30, 20, 20),
+         dlrm(500000, 128, 8192, [512, 256, 128], [1024, 1024, 512, 256]), 30, 15, 20),
 ]
 
 QUICK = [
@@ -79,7 +79,7 @@ QUICK = [
     Case("llama-tiny", "Llama tiny, B2 T64", "tokens",
          language(llama(2, 4, 2, 32, 88, 64, 257, True), 2, 64), 2, 20, 20),
     Case("resnet-tiny", "bottleneck blocks, 32x32, B2", "images",
-         resnet([1, 1, 1, 1], 32, 10, "3x3", 2), 2, 30, 20),
+         resnet([8, 8, 16, 16], [1, 1, 1, 1], 32, 10, "3x3", 2), 2, 30, 20),
     Case("dlrm-tiny", "DLRM, 26 tables of 50 x 8, B16", "samples",
          dlrm(50, 8, 16, [16, 8], [16, 8]), 2, 20, 20),
 ]

@@ -10,7 +10,7 @@ PYTHON=${PYTHON:-python3}
 NO_GPU=3
 PROGRAMS=(workers/trainer/trainyard-trainer bench/gpu/bench-ceilings)
 DEVICE=cuda OUT=gpu-results SECONDS_MAX=470 CHECK_SECONDS=300
-QUICK= TESTS=1 SANITIZER=1 MEASURE=1 PEER=1 PACK= CASES=()
+QUICK="" TESTS=1 SANITIZER=1 MEASURE=1 PEER=1 ARCH="" PACK="" CASES=()
 
 say() { printf '» %s\n' "$*" >&2; }
 die() {
@@ -34,11 +34,14 @@ usage: bench/gpu/run.sh [options] [CASE...]
   --check-seconds N  for all tests and sanitizers (300)
   --no-tests, --no-sanitizer, --no-measure, --no-peer
                      leave that out
-  --pack DIR         only build, and copy the programs to DIR, for a machine that cannot build them:
-                     TRAINYARD_BUILD=DIR bench/gpu/run.sh uses them there
+  --arch N           kernels for this compute capability alone, 90 for Hopper (the GPU's own; with
+                     --pack all that are usual, which is three times as much)
+  --pack FILE.tar.xz only build, and put the programs into FILE, for a machine that cannot build them:
+                     TRAINYARD_BUILD=FILE.tar.xz bench/gpu/run.sh uses them there
   CASE               only these (bench/gpu/cases.py)
 
-environment: TRAINYARD_BUILD  a folder with programs that were built before; nothing is built
+environment: TRAINYARD_BUILD  a folder with programs that were built before, or what --pack made of
+                              them; nothing is built
              PYTHON           the python3 to use
 status: 0 done, 1 something failed, 2 wrong arguments, 3 no GPU that can be used
 TEXT
@@ -56,13 +59,14 @@ parse() {
 		--no-sanitizer) SANITIZER= ;;
 		--no-measure) MEASURE= ;;
 		--no-peer) PEER= ;;
-		--device | --out | --seconds | --check-seconds | --pack)
+		--device | --out | --seconds | --check-seconds | --arch | --pack)
 			[ $# -gt 1 ] || die "$1 needs a value (--help)" 2
 			case $1 in
 			--device) DEVICE=$2 ;;
 			--out) OUT=$2 ;;
 			--seconds) SECONDS_MAX=$2 ;;
 			--check-seconds) CHECK_SECONDS=$2 ;;
+			--arch) ARCH=$2 ;;
 			--pack) PACK=$2 ;;
 			esac
 			shift
@@ -73,7 +77,8 @@ parse() {
 		shift
 	done
 	case $DEVICE in cuda | cpu) ;; *) die "--device is cuda or cpu, not $DEVICE" 2 ;; esac
-	case $SECONDS_MAX$CHECK_SECONDS in *[!0-9]*) die "--seconds and --check-seconds are whole numbers" 2 ;; esac
+	case $PACK in "" | *.tar.xz) ;; *) die "--pack is FILE.tar.xz" 2 ;; esac
+	case $SECONDS_MAX$CHECK_SECONDS$ARCH in *[!0-9]*) die "--seconds, --check-seconds and --arch are whole numbers" 2 ;; esac
 }
 
 # ------------------------------------------------------------------ what the machine has
@@ -124,7 +129,7 @@ set_header_path() {
 
 # Sets MESON and NINJA.
 need_tools() {
-	local elsewhere='build on another machine (--pack DIR) and say TRAINYARD_BUILD=DIR here'
+	local elsewhere='build on another machine (--pack FILE.tar.xz) and say TRAINYARD_BUILD=FILE.tar.xz here'
 	command -v cc >/dev/null || command -v gcc >/dev/null || die "no C compiler: install gcc and g++, or $elsewhere"
 	if command -v meson >/dev/null; then
 		MESON=(meson)
@@ -153,11 +158,12 @@ build() {
 		cuda=enabled
 		[ -z "$TESTS$SANITIZER" ] || targets+=(gpu-tests)
 	fi
+	[ -n "$ARCH$PACK" ] || ARCH=$(nvidia-smi --id=0 --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | tr -d .) || ARCH=
 	if [ ! -f "$BUILD/build.ninja" ]; then
 		say "configuring $BUILD"
 		"${MESON[@]}" setup "$BUILD" "$ROOT" -Dtrainer_only=true -Dextras=disabled -Dgloo=disabled \
-			-Dcuda=$cuda -Dbuildtype=release >&2 ||
-			die "it cannot be configured: what is missing is said above; or build on another machine (--pack DIR) and say TRAINYARD_BUILD=DIR here"
+			-Dcuda=$cuda -Dbuildtype=release ${ARCH:+-Dgpu_archs=$ARCH} >&2 ||
+			die "it cannot be configured: what is missing is said above; or build on another machine (--pack FILE.tar.xz) and say TRAINYARD_BUILD=FILE.tar.xz here"
 	fi
 	say "building"
 	"${NINJA[@]}" -C "$BUILD" "${targets[@]}" >&2 || die "it does not compile: see above"
@@ -170,22 +176,34 @@ find_build() {
 		build
 		return
 	fi
-	BUILD=$(cd "$TRAINYARD_BUILD" 2>/dev/null && pwd) || die "TRAINYARD_BUILD: there is no folder $TRAINYARD_BUILD"
+	if [ -f "$TRAINYARD_BUILD" ]; then
+		BUILD=$ROOT/build-gpu-packed
+		rm -rf "$BUILD"
+		"$PYTHON" -m tarfile -e "$TRAINYARD_BUILD" "$BUILD" || die "TRAINYARD_BUILD: $TRAINYARD_BUILD cannot be unpacked"
+	else
+		BUILD=$(cd "$TRAINYARD_BUILD" 2>/dev/null && pwd) || die "TRAINYARD_BUILD: there is no $TRAINYARD_BUILD"
+	fi
 	for program in "${PROGRAMS[@]}"; do
 		[ -x "$BUILD/$program" ] ||
-			die "TRAINYARD_BUILD: $BUILD has no $program (bench/gpu/run.sh --pack makes such a folder)"
+			die "TRAINYARD_BUILD: $BUILD has no $program (bench/gpu/run.sh --pack makes what is needed)"
 	done
 	say "programs of $BUILD"
 }
 
-# The programs without what they were made of, at the same paths.
+# The programs without what they were made of, at the same paths. The kernels are in each of them: what
+# repeats costs nothing in an archive.
 pack() {
-	local program
+	local program place
+	place=$(mktemp -d)
 	for program in "${PROGRAMS[@]}" $(cd "$BUILD" && ls tests/gpu/gpu_*_test 2>/dev/null); do
-		mkdir -p "$PACK/${program%/*}"
-		strip -o "$PACK/$program" "$BUILD/$program"
+		mkdir -p "$place/${program%/*}"
+		strip -o "$place/$program" "$BUILD/$program"
 	done
-	say "packed: $(du -sh "$PACK" | cut -f1) in $PACK"
+	say "packing"
+	(cd "$place" && "$PYTHON" -m tarfile -c packed.tar.xz ./*/)
+	mv "$place/packed.tar.xz" "$PACK"
+	rm -rf "$place"
+	say "packed: $(du -h "$PACK" | cut -f1) in $PACK"
 }
 
 # Says what is missing before anything else fails of it.

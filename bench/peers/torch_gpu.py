@@ -145,10 +145,10 @@ class ResNet(nn.Module):
         super().__init__()
         deep = c["stem"] == "7x7"
         kernel, step = (7, 2) if deep else (3, 1)
-        layers = [nn.Conv2d(c["in_channels"], 64, kernel, step, kernel // 2, bias=False),
-                  nn.BatchNorm2d(64), nn.ReLU()]
+        into = c["channels"][0]
+        layers = [nn.Conv2d(c["in_channels"], into, kernel, step, kernel // 2, bias=False),
+                  nn.BatchNorm2d(into), nn.ReLU()]
         layers += [nn.MaxPool2d(3, 2, 1)] if deep else []
-        into = 64
         for stage, (width, count) in enumerate(zip(c["channels"], c["blocks"])):
             for block in range(count):
                 layers.append(Bottleneck(into, width, 2 if stage and not block else 1))

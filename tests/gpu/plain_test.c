@@ -98,6 +98,8 @@ int main(void)
 	int grouped = cmocka_run_group_tests(one, bad, NULL) + cmocka_run_group_tests(one, good, bad);
 	(void)printf(
 		"%d and %d fail, %d of groups, %d teardowns\n", passing, failing, grouped, teardowns);
-	return passing == 0 && failing == (int)ARRAY_LEN(fails) && grouped == 2 && teardowns == 2 ? 0
-																							  : 1;
+	return passing == 0 && failing == (int)(sizeof(fails) / sizeof(fails[0])) && grouped == 2 &&
+			teardowns == 2
+		? 0
+		: 1;
 }
