@@ -1,75 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
- * SHA-256 through OpenSSL's EVP. Thread-safe per object. */
+ * Digests of files and as text. The sums are digest_openssl.c's, or, in a trainer that is built
+ * alone, digest_own.c's. */
 #include "core/crypto/digest.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <openssl/evp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 enum { FILE_CHUNK_BYTES = 64 * 1024 };
-
-struct digest {
-	EVP_MD_CTX *ctx;
-};
-
-int digest_create(struct digest **ret)
-{
-	cleanup(digest_destroyp) struct digest *d = calloc(1, sizeof(*d));
-	if (!d)
-		return ERR_NO_MEMORY;
-	d->ctx = EVP_MD_CTX_new();
-	if (!d->ctx)
-		return ERR_NO_MEMORY;
-	if (EVP_DigestInit_ex(d->ctx, EVP_sha256(), NULL) != 1)
-		return ERR_INTERNAL;
-	*ret = take_ptr(d);
-	return 0;
-}
-
-int digest_update(struct digest *d, const void *data, size_t bytes)
-{
-	return EVP_DigestUpdate(d->ctx, data, bytes) == 1 ? 0 : ERR_INTERNAL;
-}
-
-int digest_final(struct digest *d, unsigned char ret_sum[static DIGEST_BYTES])
-{
-	unsigned char sum[EVP_MAX_MD_SIZE];
-	unsigned int len = 0;
-	if (EVP_DigestFinal_ex(d->ctx, sum, &len) != 1)
-		return ERR_INTERNAL;
-	assert(len == DIGEST_BYTES);
-	memcpy(ret_sum, sum, DIGEST_BYTES);
-	return 0;
-}
-
-void digest_destroy(struct digest *d)
-{
-	if (!d)
-		return;
-	EVP_MD_CTX_free(d->ctx);
-	free(d);
-}
-
-void digest_destroyp(struct digest **d)
-{
-	digest_destroy(*d);
-	*d = NULL;
-}
-
-int digest_bytes(const void *data, size_t bytes, unsigned char ret_sum[static DIGEST_BYTES])
-{
-	unsigned char sum[EVP_MAX_MD_SIZE];
-	unsigned int len = 0;
-	if (EVP_Digest(data, bytes, sum, &len, EVP_sha256(), NULL) != 1)
-		return ERR_INTERNAL;
-	assert(len == DIGEST_BYTES);
-	memcpy(ret_sum, sum, DIGEST_BYTES);
-	return 0;
-}
 
 int digest_hex_of(const void *data, size_t bytes, char ret_hex[static DIGEST_HEX_MAX])
 {

@@ -5,12 +5,13 @@ import pathlib
 import pytest
 
 import checks
+import images
 import truths
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RULES = [checks.arrows, checks.library_users, checks.sizes, checks.banned, checks.typedefs,
          checks.spdx, checks.package_list, checks.formatted, truths.routes, truths.errors,
-         truths.settings, truths.handlers, truths.ranges]
+         truths.settings, truths.handlers, truths.ranges, images.dockerfiles]
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)

@@ -6,13 +6,14 @@ import pathlib
 import pytest
 
 import checks
+import images
 import truths
 
 HERE = pathlib.Path(__file__).resolve().parent / "selftest"
 RULES = {rule.__name__: rule for rule in (
     checks.arrows, checks.library_users, checks.sizes, checks.banned, checks.typedefs, checks.spdx,
     checks.package_list, checks.formatted, truths.routes, truths.errors, truths.handlers,
-    truths.ranges)}
+    truths.ranges, images.dockerfiles)}
 
 
 @pytest.mark.parametrize("name", sorted(RULES))

@@ -153,6 +153,14 @@ static int decode(const struct waiting *w, struct data_image *ret, struct err *e
 	return err_set(err, ERR_INVALID_DATA, NULL, "it is neither PNG nor JPEG");
 }
 
+/* UNAVAILABLE: this build has no decoder for it. */
+static int bad_image(
+	const struct tar *x, const struct waiting *w, int code, const struct err *why, struct err *err)
+{
+	return err_set(
+		err, code, x->source->param, "file %s, entry %s: %s", x->map->label, w->name, why->message);
+}
+
 /* Decodes, and brings to the size of all. The first image may say what that is. */
 static int decode_to_size(
 	struct tar *x, const struct waiting *w, struct data_image *ret, struct err *err)
@@ -185,8 +193,8 @@ static int decode_waiting(void *ctx, int64_t i, struct err *err)
 	struct data_image image = { 0 };
 	struct err why = { 0 };
 	int rc = decode_to_size(x, w, &image, &why);
-	if (rc == ERR_INVALID_DATA)
-		return bad_entry(x, w->name, why.message, err);
+	if (rc == ERR_INVALID_DATA || rc == ERR_UNAVAILABLE)
+		return bad_image(x, w, rc, &why, err);
 	if (!rc) {
 		int64_t bytes = image.height * image.width * image.channels;
 		rc = data_scratch_write(
@@ -221,8 +229,8 @@ static int find_size(struct tar *x, const struct waiting *w, struct err *err)
 	struct data_image image = { 0 };
 	struct err why = { 0 };
 	int rc = decode(w, &image, &why);
-	if (rc == ERR_INVALID_DATA)
-		return bad_entry(x, w->name, why.message, err);
+	if (rc == ERR_INVALID_DATA || rc == ERR_UNAVAILABLE)
+		return bad_image(x, w, rc, &why, err);
 	if (rc) {
 		if (err)
 			*err = why;

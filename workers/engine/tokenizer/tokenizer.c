@@ -56,8 +56,8 @@ void tokenizer_close(struct tokenizer *t)
 	if (!t)
 		return;
 	for (int i = 0; i < t->step_count; i++)
-		pcre2_code_free(t->step[i].pattern);
-	pcre2_code_free(t->word_char);
+		tokenizer_regex_destroy(t->step[i].pattern);
+	tokenizer_regex_destroy(t->word_char);
 	free(t->raw.node);
 	free(t->normalized.node);
 	free(t->all.node);

@@ -8,24 +8,17 @@
 #include <string.h>
 
 enum {
-	LOOK_BYTES = 64 * 1024,    /* of a section, at first */
-	LEAD_BYTES = 4096,         /* of a section that gets a space in front, at first */
-	NORMAL_BYTES = 256 * 1024, /* normalized at a time */
-	OUT_IDS = 4096,            /* collected for the sink */
-	STACK_MIN = 32 * 1024,     /* of compiled patterns */
-	STACK_MAX = 8 * 1024 * 1024,
+	LOOK_BYTES = 64 * 1024,                 /* of a section, at first */
+	LEAD_BYTES = 4096,                      /* of a section that gets a space in front, at first */
+	NORMAL_BYTES = 256 * 1024,              /* normalized at a time */
+	OUT_IDS = 4096,                         /* collected for the sink */
 	MARGIN = 2 * TOKENIZER_ADDED_BYTES_MAX, /* where more text may change what is found */
 };
-
-/* Answers of a match. */
-enum { MATCH_NONE, MATCH_FOUND, MATCH_MORE };
 
 struct tokenizer_encoder {
 	const struct tokenizer *t;
 	struct tokenizer_bpe *bpe;
-	pcre2_match_data *match;
-	pcre2_match_context *context;
-	pcre2_jit_stack *stack;
+	struct tokenizer_regex_room *room;
 	struct buf lead, normal;
 	struct buf spaced[TOKENIZER_STEPS_MAX];
 	int32_t out[OUT_IDS];
@@ -68,17 +61,9 @@ int tokenizer_encoder_create(
 	buf_init(&e->normal, SIZE_MAX / 2);
 	for (int i = 0; i < TOKENIZER_STEPS_MAX; i++)
 		buf_init(&e->spaced[i], SIZE_MAX / 2);
-	uint32_t jit = 0;
-	(void)pcre2_config(PCRE2_CONFIG_JIT, &jit);
-	e->match = pcre2_match_data_create(1, NULL);
-	e->context = pcre2_match_context_create(NULL);
-	if (jit)
-		e->stack = pcre2_jit_stack_create(STACK_MIN, STACK_MAX, NULL);
-	if (!e->match || !e->context || (jit && !e->stack))
-		return err_set(err, ERR_NO_MEMORY, NULL, "no memory for an encoder of the tokenizer");
-	if (jit)
-		pcre2_jit_stack_assign(e->context, NULL, e->stack);
-	int rc = tokenizer_bpe_create(t, &e->bpe, err);
+	int rc = tokenizer_regex_room_create(&e->room, err);
+	if (!rc)
+		rc = tokenizer_bpe_create(t, &e->bpe, err);
 	if (!rc)
 		*ret = take_ptr(e);
 	return rc;
@@ -89,10 +74,7 @@ void tokenizer_encoder_destroy(struct tokenizer_encoder *e)
 	if (!e)
 		return;
 	tokenizer_bpe_destroy(e->bpe);
-	pcre2_match_data_free(e->match);
-	pcre2_match_context_free(e->context);
-	if (e->stack)
-		pcre2_jit_stack_free(e->stack);
+	tokenizer_regex_room_destroy(e->room);
 	buf_finish(&e->lead);
 	buf_finish(&e->normal);
 	for (int i = 0; i < TOKENIZER_STEPS_MAX; i++)
@@ -140,27 +122,11 @@ static int word(struct tokenizer_encoder *e, const char *text, size_t bytes, str
 static int find(struct tokenizer_encoder *e, const struct tokenizer_step *s, const char *text,
 	size_t bytes, size_t at, bool final, struct piece *ret, struct err *err)
 {
-	uint32_t options = final ? 0 : PCRE2_PARTIAL_HARD;
-	int rc;
-	if (s->compiled)
-		rc =
-			pcre2_jit_match(s->pattern, (PCRE2_SPTR)text, bytes, at, options, e->match, e->context);
-	else
-		rc = pcre2_match(s->pattern, (PCRE2_SPTR)text, bytes, at, options | PCRE2_NO_UTF_CHECK,
-			e->match, e->context);
-	if (rc == PCRE2_ERROR_PARTIAL)
-		return MATCH_MORE;
-	if (rc == PCRE2_ERROR_NOMATCH)
-		return final ? MATCH_NONE : MATCH_MORE;
-	if (rc < 0) {
-		PCRE2_UCHAR why[128];
-		pcre2_get_error_message(rc, why, sizeof(why));
-		return err_set(err, ERR_INVALID_DATA, NULL,
-			"the tokenizer's pattern gave up on the text: %s", (char *)why);
-	}
-	size_t *place = pcre2_get_ovector_pointer(e->match);
-	*ret = (struct piece){ .text = text, .begin = place[0], .end = place[1] };
-	return MATCH_FOUND;
+	int found = tokenizer_regex_find(
+		s->pattern, e->room, text, bytes, at, final, &ret->begin, &ret->end, err);
+	if (found == TOKENIZER_REGEX_FOUND)
+		ret->text = text;
+	return found;
 }
 
 static int pieces(
@@ -201,7 +167,7 @@ static int pieces(
 		int found = find(e, s, text, bytes, at, true, &m, err);
 		if (found < 0)
 			return found;
-		if (found == MATCH_NONE)
+		if (found == TOKENIZER_REGEX_NONE)
 			m.begin = m.end = bytes;
 		int rc = leave(e, level, at, &m, err);
 		if (rc)
@@ -281,7 +247,7 @@ static int lead(struct tokenizer_encoder *e, const char *text, size_t bytes, boo
 			return err_set(err, ERR_NO_MEMORY, NULL, "no memory for a piece of the text");
 		int found =
 			find(e, &e->t->step[0], e->lead.data, e->lead.len, 0, final && take == bytes, ret, err);
-		if (found != MATCH_MORE || take == bytes)
+		if (found != TOKENIZER_REGEX_MORE || take == bytes)
 			return found;
 	}
 }
@@ -299,24 +265,25 @@ static int whole(
 	return word(e, e->lead.data, e->lead.len, err);
 }
 
-/* One match and the gap before it. *ret_bytes: of the text that were used up; MATCH_MORE: none. */
+/* One match and the gap before it. *ret_bytes: of the text that were used up; TOKENIZER_REGEX_MORE:
+ * none. */
 static int advance(struct tokenizer_encoder *e, const char *text, size_t bytes, bool final,
 	bool spaced, size_t *ret_bytes, struct err *err)
 {
 	if (e->t->step_count == 0) {
 		if (!final && bytes <= TOKENIZER_WORD_MAX_BYTES)
-			return MATCH_MORE;
+			return TOKENIZER_REGEX_MORE;
 		*ret_bytes = bytes;
 		return whole(e, text, bytes, spaced, err);
 	}
 	struct piece m = { .text = text };
 	int found = spaced ? lead(e, text, bytes, final, &m, err)
 					   : find(e, &e->t->step[0], text, bytes, 0, final, &m, err);
-	if (found < 0 || found == MATCH_MORE)
+	if (found < 0 || found == TOKENIZER_REGEX_MORE)
 		return found;
 	if (spaced)
 		m.text = e->lead.data;
-	if (found == MATCH_NONE)
+	if (found == TOKENIZER_REGEX_NONE)
 		m.begin = m.end = bytes + spaced;
 	*ret_bytes = m.end - spaced;
 	return leave(e, 0, 0, &m, err);
@@ -346,7 +313,7 @@ static int sections(struct tokenizer_encoder *e, struct source *s,
 		int got = advance(e, text, x.end - *at, x.final, spaced, &used, err);
 		if (got < 0)
 			return got;
-		if (got == MATCH_MORE) {
+		if (got == TOKENIZER_REGEX_MORE) {
 			size_t more = (x.end - *at) * 2;
 			rc = look(e, s, trie, at, more > LOOK_BYTES ? more : LOOK_BYTES, &x, err);
 			continue;

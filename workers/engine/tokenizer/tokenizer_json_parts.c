@@ -102,14 +102,10 @@ static int read_sequence(
 static int add_step(struct tokenizer *t, struct tokenizer_step step, struct err *err)
 {
 	if (t->step_count == TOKENIZER_STEPS_MAX) {
-		pcre2_code_free(step.pattern);
+		tokenizer_regex_destroy(step.pattern);
 		return err_set(err, ERR_INVALID_DATA, t->param,
 			"file %s: pre_tokenizer has more than %d steps", t->label, TOKENIZER_STEPS_MAX);
 	}
-	size_t machine_code = 0;
-	if (step.pattern)
-		(void)pcre2_pattern_info(step.pattern, PCRE2_INFO_JITSIZE, &machine_code);
-	step.compiled = machine_code > 0;
 	/* At the very beginning it is a matter of the text, not of its pieces. */
 	if (step.prefix_space && t->step_count == 0)
 		t->lead_space = true;
@@ -136,7 +132,7 @@ static int byte_level(struct tokenizer *t, struct part *p, struct err *err)
 
 /* {"Regex": "..."} or {"String": "..."} */
 static int split_pattern(
-	struct tokenizer *t, struct part_member *m, pcre2_code **ret, struct err *err)
+	struct tokenizer *t, struct part_member *m, struct tokenizer_regex **ret, struct err *err)
 {
 	static const char *const names[] = { "Regex", "String", NULL };
 	struct part pattern;

@@ -235,44 +235,18 @@ static int translate(struct reader *r, struct err *err)
 	return 0;
 }
 
-static int compile(
-	const struct tokenizer *t, const struct buf *pattern, pcre2_code **ret, struct err *err)
+static int compile(const struct tokenizer *t, const struct buf *pattern,
+	struct tokenizer_regex **ret, struct err *err)
 {
 	if (pattern->failed)
 		return err_set(err, ERR_INVALID_DATA, t->param,
 			"file %s: pre_tokenizer: the pattern is too long (at most %d bytes)", t->label,
 			TOKENIZER_PATTERN_MAX);
-	pcre2_compile_context *context = pcre2_compile_context_create(NULL);
-	if (!context)
-		return err_set(err, ERR_NO_MEMORY, NULL, "no memory for the tokenizer's pattern");
-	pcre2_set_newline(context, PCRE2_NEWLINE_LF);
-	int code;
-	size_t at;
-	pcre2_code *compiled = pcre2_compile(
-		(PCRE2_SPTR)buf_cstr(pattern), pattern->len, PCRE2_UTF | PCRE2_UCP, &code, &at, context);
-	pcre2_compile_context_free(context);
-	if (!compiled) {
-		PCRE2_UCHAR text[128];
-		pcre2_get_error_message(code, text, sizeof(text));
-		return err_set(err, ERR_INVALID_DATA, t->param,
-			"file %s: pre_tokenizer: the pattern is not valid: %s", t->label, (char *)text);
-	}
-	uint32_t empty = 0;
-	(void)pcre2_pattern_info(compiled, PCRE2_INFO_MATCHEMPTY, &empty);
-	if (empty) {
-		pcre2_code_free(compiled);
-		return err_set(err, ERR_INVALID_DATA, t->param,
-			"file %s: pre_tokenizer: a pattern that matches nothing at all is not supported",
-			t->label);
-	}
-	/* Where there is no compiler for this machine, the interpreter does it. */
-	(void)pcre2_jit_compile(compiled, PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD);
-	*ret = compiled;
-	return 0;
+	return tokenizer_regex_create(pattern, t->label, t->param, ret, err);
 }
 
-int tokenizer_pattern_compile(
-	const struct tokenizer *t, const char *pattern, size_t bytes, pcre2_code **ret, struct err *err)
+int tokenizer_pattern_compile(const struct tokenizer *t, const char *pattern, size_t bytes,
+	struct tokenizer_regex **ret, struct err *err)
 {
 	struct reader r = { .t = t, .begin = pattern, .at = pattern, .end = pattern + bytes };
 	buf_init(&r.out, TOKENIZER_PATTERN_MAX);
@@ -283,8 +257,8 @@ int tokenizer_pattern_compile(
 	return rc;
 }
 
-int tokenizer_pattern_literal(
-	const struct tokenizer *t, const char *text, size_t bytes, pcre2_code **ret, struct err *err)
+int tokenizer_pattern_literal(const struct tokenizer *t, const char *text, size_t bytes,
+	struct tokenizer_regex **ret, struct err *err)
 {
 	cleanup(buf_finish) struct buf out = { 0 };
 	buf_init(&out, TOKENIZER_PATTERN_MAX);
@@ -316,11 +290,5 @@ int tokenizer_pattern_word_char(struct tokenizer *t, struct err *err)
 
 bool tokenizer_is_word(const struct tokenizer *t, const char *p, size_t bytes)
 {
-	pcre2_match_data *match = pcre2_match_data_create(1, NULL);
-	if (!match)
-		return false;
-	int rc = pcre2_match(t->word_char, (PCRE2_SPTR)p, bytes > 4 ? 4 : bytes, 0,
-		PCRE2_ANCHORED | PCRE2_NO_UTF_CHECK, match, NULL);
-	pcre2_match_data_free(match);
-	return rc > 0;
+	return tokenizer_regex_begins(t->word_char, p, bytes > 4 ? 4 : bytes);
 }

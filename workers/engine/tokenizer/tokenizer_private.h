@@ -3,9 +3,7 @@
 #pragma once
 
 #include "workers/engine/tokenizer/tokenizer.h"
-
-#define PCRE2_CODE_UNIT_WIDTH 8
-#include <pcre2.h>
+#include "workers/engine/tokenizer/tokenizer_regex.h"
 
 enum {
 	TOKENIZER_STEPS_MAX = 8, /* of the pre-tokenizer */
@@ -38,9 +36,8 @@ struct tokenizer_merges {
 
 /* One step of the pre-tokenizer, applied to every piece that the one before left. */
 struct tokenizer_step {
-	bool prefix_space;   /* puts a space in front of a piece that has none */
-	pcre2_code *pattern; /* splits; NULL: does not */
-	bool compiled;       /* the pattern is machine code (a sandbox may forbid that) */
+	bool prefix_space;               /* puts a space in front of a piece that has none */
+	struct tokenizer_regex *pattern; /* splits; NULL: does not */
 	bool drop_matches, drop_gaps;
 };
 
@@ -84,7 +81,7 @@ struct tokenizer {
 	/* Those found before the normalizer, those found behind it, and both: where the normalizer
 	 * changes nothing, one search serves, for no token of the one overlaps one of the other. */
 	struct tokenizer_trie raw, normalized, all;
-	pcre2_code *word_char; /* for single_word: one character of a word */
+	struct tokenizer_regex *word_char; /* for single_word: one character of a word */
 	int32_t prefix[TOKENIZER_EXTRA_MAX], suffix[TOKENIZER_EXTRA_MAX];
 	size_t prefix_count, suffix_count;
 	const char *label, *param; /* while it is opened */
@@ -129,10 +126,10 @@ bool tokenizer_trie_find(const struct tokenizer *t, const struct tokenizer_trie 
 /* tokenizer_pattern.c: a pattern in the language of tokenizer.json (Oniguruma's) to PCRE2. */
 extern const char tokenizer_gpt2_pattern[];
 int tokenizer_pattern_compile(const struct tokenizer *t, const char *pattern, size_t bytes,
-	pcre2_code **ret, struct err *err) must_check;
+	struct tokenizer_regex **ret, struct err *err) must_check;
 /* Matches exactly this text. */
 int tokenizer_pattern_literal(const struct tokenizer *t, const char *text, size_t bytes,
-	pcre2_code **ret, struct err *err) must_check;
+	struct tokenizer_regex **ret, struct err *err) must_check;
 /* Compiles what tokenizer_is_word needs. */
 int tokenizer_pattern_word_char(struct tokenizer *t, struct err *err) must_check;
 /* Whether the character at p belongs to a word. */
