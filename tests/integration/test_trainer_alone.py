@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The trainer that is built alone: what it needs, what it says of what it lacks; and the script that
-measures a GPU with it, rehearsed on the processor."""
+"""The trainer that is built alone: what it needs, what it says of what it lacks; and the script
+that measures a GPU with it, rehearsed on the processor."""
 import hashlib
 import json
 import os
