@@ -191,7 +191,7 @@ find_build() {
 }
 
 # The programs without what they were made of, at the same paths. The kernels are in each of them: what
-# repeats costs nothing in an archive.
+# repeats costs nothing in an archive whose window is wider than a program.
 pack() {
 	local program place
 	place=$(mktemp -d)
@@ -200,8 +200,13 @@ pack() {
 		strip -o "$place/$program" "$BUILD/$program"
 	done
 	say "packing"
-	(cd "$place" && "$PYTHON" -m tarfile -c packed.tar.xz ./*/)
-	mv "$place/packed.tar.xz" "$PACK"
+	"$PYTHON" - "$place" "$PACK" <<'PYTHON' || die "$PACK cannot be written"
+import lzma, sys, tarfile
+window = [{"id": lzma.FILTER_LZMA2, "preset": 1, "dict_size": 128 << 20}]
+with lzma.open(sys.argv[2], "wb", filters=window) as out, \
+        tarfile.open(fileobj=out, mode="w|") as archive:
+    archive.add(sys.argv[1], ".")
+PYTHON
 	rm -rf "$place"
 	say "packed: $(du -h "$PACK" | cut -f1) in $PACK"
 }
