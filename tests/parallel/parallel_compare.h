@@ -24,7 +24,7 @@ static const struct bounds bounds_of[] = {
 
 static inline void compare_steps(const char *name, int size, const struct bounds *b)
 {
-	for (int i = 0; i < RUN_STEPS; i++) {
+	for (int i = 0; i < run_steps(); i++) {
 		const struct run_step *want = &alone->step[0][i], *got = &together->step[0][i];
 		if (relative(want->loss, got->loss) > b->loss)
 			fail_msg(

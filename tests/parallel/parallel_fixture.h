@@ -13,6 +13,7 @@
 
 enum {
 	RUN_STEPS = 20,
+	RUN_STEPS_DEVICE = 5,       /* kernels under emulation */
 	RUN_ELEMENTS_MAX = 1 << 18, /* of a model */
 	RUN_RANKS_MAX = FIXTURE_RANKS_MAX,
 	RUN_PARAMS_MAX = 512,
@@ -44,6 +45,11 @@ struct run_job {
 	struct data_file files[2];
 	int file_count;
 };
+
+static inline int run_steps(void)
+{
+	return engine_is_apart(test_backend(PLAN_F32)) ? RUN_STEPS_DEVICE : RUN_STEPS;
+}
 
 static inline struct run_result *run_of(struct rank *r)
 {
@@ -151,7 +157,7 @@ static inline void run_rank(struct rank *r)
 	struct err err = { 0 };
 	struct run_open o;
 	run_open(r, r->all->arg, FIXTURE_DEADLINE_MS, &o);
-	for (int i = 0; i < RUN_STEPS; i++) {
+	for (int i = 0; i < run_steps(); i++) {
 		struct engine_step s;
 		RANK_OK(engine_step(o.engine, &s, &err));
 		RANK_CHECK(!s.non_finite);
