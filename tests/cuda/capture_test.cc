@@ -212,10 +212,7 @@ static void threads(void)
 	spoilt(cudaErrorStreamCaptureInvalidated, "after a graph in a graph");
 }
 
-static const struct {
-	const char *name;
-	void (*run)(void);
-} capture_cases[] = {
+static const struct fixture_case capture_cases[] = {
 	{ "replay", replay },
 	{ "refused", refused },
 	{ "branches", branches },
@@ -226,14 +223,5 @@ static const struct {
 
 int main(void)
 {
-	int failed = 0;
-	for (const auto &c : capture_cases)
-		for (unsigned seed = 1; seed <= CAPTURE_SEEDS; seed++) {
-			struct fixture_end end = fixture_child(seed, c.run);
-			if (end.status == 0)
-				continue;
-			printf("FAIL %s, seed %u: %s\n", c.name, seed, end.text.c_str());
-			failed++;
-		}
-	return failed != 0;
+	return fixture_cases(capture_cases, CAPTURE_SEEDS) != 0;
 }

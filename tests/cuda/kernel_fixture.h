@@ -106,3 +106,24 @@ static inline struct fixture_end fixture_child(unsigned seed, void (*run)(void))
 		abort();
 	return end;
 }
+
+struct fixture_case {
+	const char *name;
+	void (*run)(void);
+};
+
+/* Each case under each of the seeds 1 to `seeds`. Returns how many failed, and has said which. */
+template <size_t COUNT>
+static inline int fixture_cases(const struct fixture_case (&cases)[COUNT], unsigned seeds)
+{
+	int failed = 0;
+	for (const auto &c : cases)
+		for (unsigned seed = 1; seed <= seeds; seed++) {
+			struct fixture_end end = fixture_child(seed, c.run);
+			if (end.status == 0)
+				continue;
+			printf("FAIL %s, seed %u: %s\n", c.name, seed, end.text.c_str());
+			failed++;
+		}
+	return failed;
+}

@@ -275,10 +275,7 @@ static void memory(void)
 	fixture_right(cudaFree(p) == cudaSuccess && cudaFree(p) == cudaErrorInvalidValue, "free");
 }
 
-static const struct {
-	const char *name;
-	void (*run)(void);
-} kernels_cases[] = {
+static const struct fixture_case kernels_cases[] = {
 	{ "block_sum, block_max", sums },
 	{ "transposition", turn },
 	{ "exchanges and votes", lanes },
@@ -292,14 +289,5 @@ static const struct {
 
 int main(void)
 {
-	int failed = 0;
-	for (const auto &c : kernels_cases)
-		for (unsigned seed = 1; seed <= KERNELS_SEEDS; seed++) {
-			struct fixture_end end = fixture_child(seed, c.run);
-			if (end.status == 0)
-				continue;
-			printf("FAIL %s, seed %u: %s\n", c.name, seed, end.text.c_str());
-			failed++;
-		}
-	return failed != 0;
+	return fixture_cases(kernels_cases, KERNELS_SEEDS) != 0;
 }

@@ -6,10 +6,20 @@
 #include "workers/engine/engine_private.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static int64_t slot_bytes(const struct engine *e, const struct engine_slot *s)
 {
 	return s->piece.count * plan_type_bytes(e->plan->buffers[s->piece.buffer].type);
+}
+
+enum { INPUTS = 5 };
+
+/* The buffers of a set of inputs, in one order; -1 where the plan has no such input. */
+static void list_inputs(const struct plan_inputs *in, int ret[INPUTS])
+{
+	const int all[INPUTS] = { in->input, in->labels, in->positions, in->starts, in->bags };
+	memcpy(ret, all, sizeof(all));
 }
 
 /* A part of the host's copies; NULL where the plan has no such input. */
@@ -26,7 +36,7 @@ int engine_host_prepare(struct engine *e, struct err *err)
 {
 	const struct plan *p = e->plan;
 	const struct plan_inputs *in = &p->inputs;
-	const int inputs[] = { in->input, in->labels, in->positions, in->starts, in->bags };
+	int inputs[INPUTS];
 	int64_t at = 0, bytes = PLAN_ALIGN_BYTES;
 	if (!e->backend->apart)
 		return 0;
@@ -34,6 +44,7 @@ int engine_host_prepare(struct engine *e, struct err *err)
 		e->slots[i].host_at = at;
 		at += num_round_up(slot_bytes(e, &e->slots[i]), PLAN_ALIGN_BYTES);
 	}
+	list_inputs(in, inputs);
 	for (size_t i = 0; i < ARRAY_LEN(inputs); i++)
 		if (inputs[i] >= 0)
 			bytes += num_round_up(p->buffers[inputs[i]].bytes, PLAN_ALIGN_BYTES);
@@ -125,9 +136,9 @@ void engine_host_put_batch(struct engine *e, const struct data_batch *b)
 
 void engine_host_put_ahead(struct engine *e, const struct data_batch *b)
 {
-	const struct plan_inputs *at = &e->plan->arriving;
-	const int to[] = { at->input, at->labels, at->positions, at->starts, at->bags };
-	const void *const from[] = { b->input, b->labels, b->positions, b->starts, b->bags };
+	int to[INPUTS];
+	list_inputs(&e->plan->arriving, to);
+	const void *const from[INPUTS] = { b->input, b->labels, b->positions, b->starts, b->bags };
 	for (size_t i = 0; i < ARRAY_LEN(to); i++)
 		if (to[i] >= 0)
 			e->backend->put_ahead(
@@ -136,9 +147,9 @@ void engine_host_put_ahead(struct engine *e, const struct data_batch *b)
 
 void engine_host_take_ahead(struct engine *e)
 {
-	const struct plan_inputs *at = &e->plan->arriving, *in = &e->plan->inputs;
-	const int from[] = { at->input, at->labels, at->positions, at->starts, at->bags };
-	const int to[] = { in->input, in->labels, in->positions, in->starts, in->bags };
+	int from[INPUTS], to[INPUTS];
+	list_inputs(&e->plan->arriving, from);
+	list_inputs(&e->plan->inputs, to);
 	for (size_t i = 0; i < ARRAY_LEN(to); i++)
 		if (to[i] >= 0)
 			e->backend->take_ahead(e->ctx, engine_buffer(e, to[i]), engine_buffer(e, from[i]),
